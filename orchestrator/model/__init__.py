@@ -1,0 +1,1 @@
+"""Plain data that the rooms hand to each other: frozen, typed, without I/O."""
