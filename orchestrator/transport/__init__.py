@@ -1,0 +1,1 @@
+"""How to reach a host. Fabric, Paramiko and Invoke are imported in this room alone."""
