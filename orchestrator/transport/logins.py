@@ -31,7 +31,7 @@ class _Agent(AgentSSH):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(path)
-            self._connect(self._socket)  # type: ignore[attr-defined] - how Paramiko's own Agent begins; no public way
+            self._connect(self._socket)  # type: ignore[attr-defined]  # as Paramiko's Agent does; no public way
         except (OSError, paramiko.SSHException):
             self._socket.close()  # no agent there: it offers no keys
 

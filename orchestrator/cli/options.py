@@ -1,0 +1,68 @@
+"""The options that several verbs share, and what they amount to: an inventory, and a pool of links to its hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from orchestrator.model.host import Inventory
+    from orchestrator.transport.link_pool import LinkPool
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def inventory_options(command: F) -> F:
+    """Add -i, --hosts and --exclude."""
+    for option in (
+        click.option("--exclude", multiple=True, metavar="NAMES", help="Leave these hosts out."),
+        click.option("--hosts", multiple=True, metavar="NAMES", help="Use these hosts only: a,b or gpu[01-04]."),
+        click.option("-i", "--inventory", metavar="FILE", help="The inventory, or a host file (host slots=4)."),
+    ):
+        command = option(command)
+    return command
+
+
+def connection_options(command: F) -> F:
+    """Add --accept-new-host-keys and --ask-pass."""
+    for option in (
+        click.option("--ask-pass", is_flag=True, help="Ask for the SSH password, or a key's passphrase."),
+        click.option("--accept-new-host-keys", is_flag=True, help="Write unknown host keys to known_hosts."),
+    ):
+        command = option(command)
+    return command
+
+
+def chosen_inventory(inventory: str | None, hosts: tuple[str, ...], exclude: tuple[str, ...]) -> Inventory:
+    """Load what the inventory options name.
+
+    Raises:
+        InventoryError: the file cannot be used.
+        UsageError: --hosts or --exclude name no host of it.
+    """
+    from orchestrator.inventory_file import choose_inventory_path, load_inventory, select_hosts
+
+    return select_hosts(load_inventory(choose_inventory_path(inventory, os.environ)), hosts, exclude)
+
+
+@contextlib.contextmanager
+def opened(inventory: Inventory, *, accept_new_host_keys: bool, ask_pass: bool) -> Iterator[LinkPool]:
+    """Give a pool of links to the hosts, and close it in the end."""
+    from orchestrator.transport.connect import Connector
+    from orchestrator.transport.link_pool import LinkPool
+
+    connector = Connector(
+        environ=os.environ, accept_new_host_keys=accept_new_host_keys, password=_password if ask_pass else None
+    )
+    with contextlib.closing(LinkPool(connector, inventory.hosts)) as pool:
+        yield pool
+
+
+def _password() -> str:
+    answer: str = click.prompt("SSH password or passphrase", hide_input=True, err=True)
+    return answer

@@ -1,0 +1,130 @@
+"""What a run looks like on the terminal: steps, prefixed lines, and one short last word."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.screen import err, out, safe, say
+from orchestrator.model.run_events import AGENT, ConnectionLost, HostChanged, LogLine, Prepared, Step, Stopping
+
+if TYPE_CHECKING:
+    from orchestrator.launch.environment import Setting
+    from orchestrator.model.run_record import HostState, RankEnd, RunRecord
+    from orchestrator.workflows.follow_run import Outcome
+
+# Bright enough on black and on white; a host keeps its colour for as long as the command runs.
+_COLOURS = ("36", "33", "35", "32", "34", "96", "93", "95", "92", "94")
+_SHOWN_SETTINGS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "RES_OPTIONS")
+INTERRUPTED = 130
+
+
+class RunScreen:
+    """Shows the events of a run as they come."""
+
+    def __init__(self, *, with_talk: bool = True) -> None:
+        """Prepare to show.
+
+        Args:
+            with_talk: also show steps and states, on standard error; `logs` shows lines alone.
+        """
+        self._with_talk = with_talk
+        self._colours: dict[str, str] = {}
+        self._settings: dict[tuple[Setting, ...], list[str]] = {}
+
+    def event(self, event: object) -> None:
+        """Show one event."""
+        if isinstance(event, LogLine):
+            self._line(event)
+        elif not self._with_talk:
+            return
+        elif isinstance(event, Step):
+            self._show_settings()
+            say(event.text)
+        elif isinstance(event, Prepared):
+            self._settings.setdefault(event.settings, []).append(event.host)
+        elif isinstance(event, HostChanged):
+            self._host(event.state)
+        elif isinstance(event, ConnectionLost):
+            say(f"{event.host}: no connection ({event.why}); its part goes on, next try in {event.retry_in_s:.0f} s")
+        elif isinstance(event, Stopping):
+            more = "; Ctrl-C again kills it" if event.why == "interrupted" and event.grace_s else ""
+            say(f"stopping the run on all hosts ({event.why}), {event.grace_s:.0f} s to end by itself{more}")
+        else:
+            from orchestrator.cli.preparation_screen import show_preparation
+
+            show_preparation(event)
+
+    def conclude(self, record: RunRecord, outcome: Outcome) -> int:
+        """Say how the run ended, and return the exit code."""
+        states = list(outcome.states.values())
+        clean = [state for state in states if state.left_over == 0]
+        left = f"{sum(state.left_over or 0 for state in states)} processes left on {len(clean)} of {len(states)} hosts"
+        if outcome.succeeded:
+            say(f"run {record.run} succeeded on {len(states)} of {len(states)} hosts; {left}")
+            say(f"  next: ddp-orch fetch {record.run}")
+            return 0
+        if outcome.stopped_for == "interrupted":
+            say(f"run {record.run} was stopped; {left}")
+            return INTERRUPTED
+        self._failure(outcome)
+        say(f"run {record.run} failed; {left}")
+        return 1
+
+    def _failure(self, outcome: Outcome) -> None:
+        from orchestrator.diagnosis.blame import first_cause
+        from orchestrator.workflows.follow_run import last_errors_by_rank
+
+        errors = last_errors_by_rank(outcome)
+        cause = first_cause([end for state in outcome.states.values() for end in state.ends], errors)
+        if cause is not None:
+            err().rule(f"rank {cause.rank} on {cause.host}")
+            for line in errors.get(cause.rank, ()):
+                say(line)
+            say(f"cause: rank {cause.rank} on {cause.host} {how_it_ended(cause)}")
+            say(f"  its whole log: ddp-orch logs --rank {cause.rank}")
+            return
+        for state in outcome.states.values():
+            if state.state in ("failed", "lost", "unreachable"):
+                err().rule(f"torchrun on {state.host}")
+                for line in outcome.last_errors.get((state.host, AGENT), ()):
+                    say(line)
+                reason = state.cause or ("its supervisor is gone without a word" if state.state == "lost" else "")
+                say(f"cause: {state.host} {state.state}{': ' if reason else ''}{reason}")
+                return
+
+    def _host(self, state: HostState) -> None:
+        detail = f" ({state.left_over} processes left)" if state.left_over is not None else ""
+        say(f"{state.host}: {state.state}{detail}" + (f": {state.cause}" if state.cause else ""))
+
+    def _line(self, line: LogLine) -> None:
+        stream, console = (sys.stderr, err()) if line.is_error else (sys.stdout, out())
+        who = "agent" if line.rank == AGENT else f"r{line.rank}"
+        prefix = f"[{who} {line.host}]"
+        if console.color_system is not None:
+            colour = self._colours.setdefault(line.host, _COLOURS[len(self._colours) % len(_COLOURS)])
+            prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
+        stream.write(f"{prefix} {safe(line.text)}\n")
+        stream.flush()
+
+    def _show_settings(self) -> None:
+        """Show what each host's workers get, equal ones folded."""
+        for settings, hosts in self._settings.items():
+            shown = [setting for setting in settings if setting.name in _SHOWN_SETTINGS]
+            names = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
+            for setting in shown:
+                say(f"  {names}: {setting.name}={setting.value or '(empty)'}  ({setting.why})")
+        self._settings.clear()
+
+
+def how_it_ended(end: RankEnd) -> str:
+    """Say how a rank ended, signals by name."""
+    if end.exit_code >= 0:
+        return f"ended with exit code {end.exit_code}"
+    try:
+        name = signal.Signals(-end.exit_code).name
+    except ValueError:
+        name = f"signal {-end.exit_code}"
+    hint = " (the kernel does this when memory runs out)" if name == "SIGKILL" else ""
+    return f"was ended by {name}{hint}"

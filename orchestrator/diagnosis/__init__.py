@@ -1,0 +1,1 @@
+"""Who failed first, and who only followed."""

@@ -1,0 +1,1 @@
+"""Log files of the ranks: names, and bytes to lines."""

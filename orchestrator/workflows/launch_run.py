@@ -1,0 +1,198 @@
+"""From an inventory to a run that has started on every host."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import secrets
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import HostUnreachable, PreflightFailed, RunFailed
+from orchestrator.launch.environment import CLEARED, HostSituation, settings_for
+from orchestrator.launch.ranks import make_plan
+from orchestrator.launch.torchrun import agent_command
+from orchestrator.model.run_events import Prepared, Step
+from orchestrator.model.run_record import HostPart, RunRecord
+from orchestrator.transport.fan_out import failures, on_all_hosts
+from orchestrator.transport.node_program import Conversation, program_text
+from orchestrator.workflows.check_hosts import check_hosts
+from orchestrator.workflows.follow_run import stop_on_host
+from orchestrator.workflows.sync_code import make_run_copies, sync_code, sync_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from orchestrator.model.facts import Facts
+    from orchestrator.model.host import Inventory
+    from orchestrator.model.plan import Backend, HostLaunch, LaunchPlan
+    from orchestrator.runs.local_store import LocalStore
+    from orchestrator.transport.link_pool import LinkPool
+    from orchestrator.workflows.project import Project
+
+START_DEADLINE_S = 60.0  # for the supervisors: each starts a Python and a torchrun, and answers before torch is loaded
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for.
+
+    Attributes:
+        project: what to run.
+        backend: None chooses by the hosts.
+        env: variables for the workers of all hosts, over the inventory's; may hold secrets.
+        data: a folder of data to bring along, or None.
+        despite_failures: start although checks failed.
+    """
+
+    project: Project
+    backend: Backend | None
+    env: Mapping[str, str]
+    data: Path | None
+    despite_failures: bool
+
+
+def launch_run(
+    pool: LinkPool, inventory: Inventory, request: Request, store: LocalStore, on_event: Callable[[object], None]
+) -> RunRecord:
+    """Check, sync and start; when this returns, a supervisor runs on every host.
+
+    Args:
+        pool: links to the inventory's hosts.
+        inventory: the hosts, in rank order.
+        request: what to run.
+        store: where the controller's record goes.
+        on_event: told of each step; also gets the CheckResult and the sync events.
+    Raises:
+        HostUnreachable: a host cannot be reached.
+        PreflightFailed: a check found a reason why the run would fail.
+        SyncFailed: code or data did not get there.
+        RunFailed: a host could not start its part; those that could have been stopped again.
+    """
+    plan = make_plan(inventory, run=_new_name(), backend=request.backend)
+    on_event(Step(f"checking {_count(plan)}"))
+    facts = _checked(pool, inventory, request, on_event)
+    links = {name: pool.link(name) for name in pool.hosts}
+    on_event(Step(f"sending {request.project.folder.name}/ to {_count(plan)}"))
+    synced = sync_code(links, request.project.folder, on_event)
+    data_dirs = {name: f"{facts[name].workdir}/data" for name in links}
+    if request.data is not None:
+        data_dirs = sync_data(links, request.data, request.data.name, on_event)
+    work_dirs = make_run_copies(links, synced.snapshot_id, plan.run)
+    parts = tuple(
+        HostPart(launch.host.name, launch.host.address, launch.first_rank, launch.nproc,
+                 os.path.dirname(work_dirs[launch.host.name]))  # noqa: PTH120 - a path on the host
+        for launch in plan.launches
+    )  # fmt: skip
+    record = RunRecord(
+        run=plan.run,
+        started_at=time.time(),
+        started_by=f"{getpass.getuser()}@{platform.node()}",
+        inventory=inventory.source,
+        script=(*request.project.script, *request.project.args),
+        backend=plan.backend,
+        master=f"{plan.master_addr}:{plan.master_port}",
+        snapshot=synced.snapshot_id,
+        hosts=parts,
+    )
+    store.save(record)
+    orders = {
+        launch.host.name: _order(
+            plan, launch, record, request, facts=facts[launch.host.name], data_dirs=data_dirs, on_event=on_event
+        )
+        for launch in plan.launches
+    }
+    on_event(Step(f"starting run {plan.run}: {plan.world_size} ranks on {_count(plan)}, backend {plan.backend}"))
+    _start_all(pool, record, orders)
+    return record
+
+
+def _new_name() -> str:
+    """Name a run so that names sort by start time, and two of the same second differ."""
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
+
+
+def _count(plan: LaunchPlan) -> str:
+    number = len(plan.launches)
+    return f"{number} host{'s' * (number > 1)}"
+
+
+def _checked(
+    pool: LinkPool, inventory: Inventory, request: Request, on_event: Callable[[object], None]
+) -> Mapping[str, Facts]:
+    """Run preflight's checks, and return the facts of every host."""
+    links = pool.open_all()
+    result = check_hosts(inventory, links, on_event=on_event)
+    on_event(result)
+    unreachable = [error for error in failures(links).values() if isinstance(error, HostUnreachable)]
+    missing = [host.name for host in inventory.hosts if host.name not in result.facts]
+    if unreachable:
+        raise unreachable[0]
+    if missing or (result.failed and not request.despite_failures):
+        raise PreflightFailed(
+            "the run would fail: see the checks above",
+            try_this="" if missing else "mend it, or start all the same with --despite-failures",
+        )
+    return result.facts
+
+
+def _order(
+    plan: LaunchPlan, launch: HostLaunch, record: RunRecord, request: Request, *, facts: Facts,
+    data_dirs: Mapping[str, str], on_event: Callable[[object], None],
+) -> dict[str, object]:  # fmt: skip
+    """Write the message that starts one host's supervisor."""
+    host = launch.host
+    on_this_machine = sum(other.nproc for other in plan.launches if other.host.connection == "local")
+    settings = settings_for(
+        plan,
+        launch,
+        HostSituation(
+            interface=facts.peer_interface,
+            login_env={**facts.env, **request.env},
+            cpu_count=facts.cpu_count,
+            processes_sharing_cpus=on_this_machine if host.connection == "local" else launch.nproc,
+            slow_lookups=facts.slow_lookups,
+            data_dir=data_dirs[host.name],
+        ),
+    )
+    on_event(Prepared(host.name, settings))
+    part = record.hosts[launch.node_rank]
+    return {
+        "do": "start",
+        "run_dir": part.run_dir,
+        "cwd": f"{part.run_dir}/work",
+        "marker": secrets.token_hex(16),
+        "argv": agent_command(plan, launch, facts.python, part.run_dir),
+        "script_argv": request.project.script_argv(plan, launch, data_dirs[host.name]),
+        "env": {**{setting.name: setting.value for setting in settings}, **host.env, **request.env},
+        "unset": CLEARED,
+        "rank_entry": program_text("rank_entry").decode(),
+        "record": record.to_json(),
+    }
+
+
+def _start_all(pool: LinkPool, record: RunRecord, orders: Mapping[str, Mapping[str, object]]) -> None:
+    """Start every host's supervisor at once; when one cannot start, stop those that could."""
+
+    def start(name: str) -> None:
+        with Conversation(pool.link(name), "supervisor") as talk:
+            answer = talk.ask(orders[name], timeout_s=START_DEADLINE_S)
+        if "failed" in answer:
+            raise RunFailed(f"its part did not start: {answer['failed']}", host=name)
+
+    try:
+        results = on_all_hosts({name: partial(start, name) for name in orders}, deadline_s=START_DEADLINE_S)
+        first = next(iter(failures(results).values()), None)
+        if first is not None:
+            raise first  # noqa: TRY301 - the others are stopped below, as on Ctrl-C
+    except BaseException:
+        # Also on Ctrl-C: a supervisor that has started would wait for the others for minutes.
+        work = {
+            part.name: partial(stop_on_host, pool, part, "a host did not start", grace_s=0) for part in record.hosts
+        }
+        on_all_hosts(work, deadline_s=START_DEADLINE_S)
+        raise
