@@ -123,10 +123,10 @@ def kill_all(marker: str, ancestor: int) -> int:
     """Kill every process of the run, and return how many are left after a second look."""
     for _ in range(KILL_ROUNDS):
         left = processes_of_run(marker, ancestor)
+        reap()  # also those that ended by themselves: not every machine's init reaps
         if not left:
             return 0
         send_signal(left, signal.SIGKILL)
-        reap()
         time.sleep(0.05)
     return len(processes_of_run(marker, ancestor))
 
@@ -293,7 +293,11 @@ def start(order: dict[str, Any], text: bytes) -> None:
         with open(os.path.join(run_dir, name), "xb") as stream:
             stream.write(content)
     write_whole(os.path.join(run_dir, "entry.json"), {"argv": order.pop("script_argv")})
+    # The record first, then the look for a stop; `stop` does it the other way around, so one of the two sees the other.
     write_whole(os.path.join(run_dir, "record.json"), dict(order.pop("record"), marker=order["marker"]))
+    if os.path.exists(os.path.join(run_dir, "stop.json")):
+        answer("failed", "it was stopped before it began")
+        return
     env = dict(os.environ, DDP_ORCH_MARKER=order["marker"], DDP_ORCH_RUN=order["env"]["DDP_ORCH_RUN"])
     with open(os.path.join(run_dir, "supervisor.log"), "ab") as log:
         child = subprocess.Popen(
@@ -330,12 +334,16 @@ def stop(order: dict[str, Any]) -> None:
     """End a run, whether or not its supervisor lives, and answer with its final state."""
     run_dir = order["run_dir"]
     path = os.path.join(run_dir, "state.json")
-    state, record = read_json(path), read_json(os.path.join(run_dir, "record.json"))
-    if not record.get("marker"):
+    if not os.path.isdir(run_dir):
         answer("error", "there is no such run on this host")
         return
+    state = read_json(path)
     if state.get("state") not in FINAL:
         write_whole(os.path.join(run_dir, "stop.json"), order["stop"])
+    record = read_json(os.path.join(run_dir, "record.json"))
+    if not record.get("marker"):
+        answer("state", {"schema": SCHEMA, "state": "stopped", "left_over": 0})  # it had not begun, and will not
+        return
     deadline = time.monotonic() + float(order["stop"]["grace_s"]) + KILL_ROUNDS * 0.05 + 5
     pid, start_ticks = state.get("pid", 0), state.get("pid_start", 0)
     if pid and is_same(pid, start_ticks):

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.logs.lines import LineAssembler
+from orchestrator.logs.rank_files import files_of, rank_and_stream
+from orchestrator.model.run_events import AGENT
+
+
+def test_a_line_is_shown_when_it_is_whole_and_the_last_one_at_the_end() -> None:
+    lines = LineAssembler()
+    assert lines.add(b"one\ntw") == ["one"]
+    assert lines.add(b"o\n\nthree") == ["two", ""]
+    assert lines.end() == ["three"]
+    assert lines.end() == []
+
+
+def test_a_character_that_arrives_in_two_pieces_is_one_character() -> None:
+    lines = LineAssembler()
+    assert lines.add("é".encode()[:1]) == []
+    assert lines.add("é".encode()[1:] + b"\n") == ["é"]
+
+
+def test_bytes_that_are_no_text_are_shown_as_such() -> None:
+    assert LineAssembler().add(b"\xff\xfe\n") == ["��"]
+
+
+def test_a_progress_bar_shows_its_last_state() -> None:
+    assert LineAssembler().add(b" 10%\r 50%\r100%\r\n") == ["100%"]
+
+
+def test_a_program_that_prints_no_line_end_does_not_fill_memory() -> None:
+    lines = LineAssembler()
+    shown = [text for _ in range(64) for text in lines.add(b"x" * 4096)]
+    assert sum(map(len, shown)) >= 3 * 64 * 1024
+
+
+@given(st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=6))
+def test_how_the_bytes_are_cut_makes_no_difference(data: bytes, cuts: list[int]) -> None:
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    lines = LineAssembler()
+    seen = [text for start, end in itertools.pairwise(edges) for text in lines.add(data[start:end])]
+    at_once = LineAssembler()
+    assert [*seen, *lines.end()] == [*at_once.add(data), *at_once.end()]
+
+
+def test_names_of_log_files_say_rank_and_stream() -> None:
+    assert files_of([3], agent=True) == ["rank3.out", "rank3.err", "agent.out", "agent.err"]
+    assert rank_and_stream("rank12.err") == (12, True)
+    assert rank_and_stream("agent.out") == (AGENT, False)
