@@ -76,14 +76,14 @@ class RunRecord:
         return {"schema": SCHEMA, **asdict(self)}
 
 
-def record_from_json(body: Mapping[str, Any]) -> RunRecord:
+def record_from_json(body: Any) -> RunRecord:
     """Read a record that any version of ddp-orch with this schema wrote.
 
     Raises:
         ValueError: it is no such record.
     """
-    if body.get("schema") != SCHEMA:
-        raise ValueError(f"a run record of schema {body.get('schema')!r}; this version reads {SCHEMA}")
+    if not isinstance(body, dict) or body.get("schema") != SCHEMA:
+        raise ValueError(f"this is no run record of schema {SCHEMA}")
     try:
         hosts = tuple(
             HostPart(str(part["name"]), str(part["address"]), int(part["first_rank"]), int(part["nproc"]),
@@ -101,7 +101,7 @@ def record_from_json(body: Mapping[str, Any]) -> RunRecord:
             snapshot=str(body["snapshot"]),
             hosts=hosts,
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"a damaged run record: {error!r}") from error
 
 

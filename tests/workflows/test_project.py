@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.errors import UsageError
+from orchestrator.launch.ranks import make_plan
+from orchestrator.model.host import Host, Inventory
+from orchestrator.workflows.project import bundled_folder, find_project
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "project" / "tools").mkdir(parents=True)
+    (tmp_path / "project" / "tools" / "train.py").write_text("")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "demo.py").write_text("")
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path
+
+
+def test_a_script_below_the_current_folder_runs_in_it(here: Path) -> None:
+    project = find_project("tools/train.py", None, None, ["--x"])
+    assert (project.folder, project.script, project.args) == (here / "project", ("tools/train.py",), ("--x",))
+
+
+def test_a_script_from_elsewhere_runs_in_its_own_folder(here: Path) -> None:
+    for path in ("../elsewhere/demo.py", str(here / "elsewhere" / "demo.py")):
+        project = find_project(path, None, None, [])
+        assert project.folder.resolve() == here / "elsewhere"
+        assert project.script == ("demo.py",)
+
+
+def test_the_project_folder_can_be_named(here: Path) -> None:
+    project = find_project("demo.py", None, str(here / "elsewhere"), [])
+    assert (project.folder, project.script) == (here / "elsewhere", ("demo.py",))
+
+
+def test_a_module_runs_in_the_current_folder(here: Path) -> None:
+    project = find_project(None, "pkg.train", None, ["a"])
+    assert (project.folder, project.script) == (here / "project", ("-m", "pkg.train"))
+
+
+@pytest.mark.parametrize(
+    ("script", "module", "folder", "words"),
+    [
+        ("none.py", None, None, "there is no script none.py"),
+        ("tools/train.py", "m", None, "a script and -m MODULE were both given"),
+        ("tools/train.py", None, "nowhere", "there is no folder nowhere"),
+        (None, None, ".", "--project was given without a script"),
+        ("tools/train.py", None, "../elsewhere", "is not in the project folder"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_what_cannot_be_run_is_told(script: str | None, module: str | None, folder: str | None, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        find_project(script, module, folder, [])
+
+
+def test_without_a_script_the_bundled_worker_is_told_where_it_is() -> None:
+    project = find_project(None, None, None, ["--epochs", "2"])
+    assert project.folder == bundled_folder()
+    host = Host(name="a", address="10.0.0.1", ssh="a", gpus=1)
+    plan = make_plan(Inventory((host,)), run="r", backend="gloo")
+    assert project.script_argv(plan, plan.launches[0], "/d") == [
+        *("train.py", "--backend", "gloo", "--device", "cuda", "--data-dir", "/d", "--epochs", "2")
+    ]
+
+
+@pytest.mark.usefixtures("here")
+def test_a_script_of_the_users_gets_its_own_arguments_and_nothing_else() -> None:
+    project = find_project("tools/train.py", None, None, ["--", "a b"])
+    plan = make_plan(Inventory((Host(name="a", address="10.0.0.1", ssh="a"),)), run="r", backend=None)
+    assert project.script_argv(plan, plan.launches[0], "/d") == ["tools/train.py", "--", "a b"]
