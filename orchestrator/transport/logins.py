@@ -99,7 +99,7 @@ class Logins(AuthStrategy):
     def _unlock(self, file: Path) -> paramiko.PKey | None:
         if self._password is not None:
             with contextlib.suppress(ValueError, TypeError, paramiko.SSHException):
-                return paramiko.PKey.from_path(file, self._password())
+                return paramiko.PKey.from_path(file, self._password().encode())  # type: ignore[arg-type]  # it wants bytes
         self.locked.append(file)
         return None
 

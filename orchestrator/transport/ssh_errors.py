@@ -56,8 +56,8 @@ def unreachable(error: BaseException, *, host: str, target: SshTarget, logins: L
         try_this = (
             f"on the jump host: nc -vz {target.hostname} {target.port}; and AllowTcpForwarding in its sshd_config"
         )
-    elif is_worth_a_retry(error):
-        reason, message = "banner", f"{where} accepts connections and closes them, or is no SSH server"
+    elif is_worth_a_retry(error) or "No existing session" in str(error):  # Paramiko's words for silence after TCP
+        reason, message = "banner", f"{where} takes connections, but does not answer as an SSH server"
         try_this = f"{ssh_itself}; a busy sshd refuses logins at random: raise MaxStartups in its sshd_config"
     return HostUnreachable(message, host=host, reason=reason, try_this=try_this)
 

@@ -9,7 +9,9 @@ import contextlib
 import functools
 import logging
 import random
+import re
 import socket
+import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 READ_BYTES = 64 * 1024
 MAX_HANDSHAKES = 8  # at once through one door: a default sshd drops some of more than 10 (MaxStartups 10:30:100)
 RETRIES = 5
+QUICK_REFUSAL_S = 3.0  # a busy sshd closes at once; one that stays silent will be silent again
 MAX_JUMPS = 8  # a ProxyJump that leads to itself would not end
 DEAD_AFTER_MS = 20_000  # unacknowledged this long, the kernel gives the connection up (its own default is 15 minutes)
 
@@ -62,7 +65,7 @@ class SshChannel:
                     raise
                 continue
             self._keep_stderr()
-            if not piece and not self._alive() and not self._channel.exit_status_ready():
+            if not piece and self._cut_off():
                 raise self._lost()
             return piece
 
@@ -107,6 +110,18 @@ class SshChannel:
                 break
             self._stderr = (self._stderr + piece)[-STDERR_KEPT_BYTES:]
 
+    def _cut_off(self) -> bool:
+        """Tell, at the end of the output, a connection that broke from a command that ended.
+
+        Paramiko shows both as an end, and fills in the exit status -1, which is also what a signal leaves.
+        """
+        if self._channel.status_event.wait(1.0) and self._channel.exit_status >= 0:
+            return False
+        end = time.monotonic() + 0.5  # Paramiko closes the channels first, and the transport then
+        while self._alive() and time.monotonic() < end:
+            time.sleep(0.01)
+        return not self._alive()
+
     def _alive(self) -> bool:
         transport = self._channel.get_transport()
         return bool(transport and transport.is_active())
@@ -142,7 +157,7 @@ class SshLink:
 
     def close(self) -> None:
         """See `link.Link.close`."""
-        self._connection.close()
+        _close(self._connection)
 
 
 class SshConnector:
@@ -190,11 +205,14 @@ class SshConnector:
         """
         target = resolve_host(host, self._environ)
         check = HostKeyCheck(host.name, target, accept_new=False)
-        connection = self._connection(target, self._gateway(host.name, target))
+        gateway = self._gateway(host.name, target)
         logins = Logins(target, None)
         try:
-            sock: Any = connection.open_gateway() if connection.gateway else None
-            if sock is None:
+            if gateway is not None:
+                sock: Any = _connection(target, gateway).open_gateway()
+            elif target.proxy_command:
+                sock = _proxy(target)
+            else:
                 sock = socket.create_connection((target.hostname, target.port), target.connect_timeout_s)
             with contextlib.closing(paramiko.Transport(sock)) as transport:
                 prefer_types(transport, check.wanted_types())
@@ -207,13 +225,11 @@ class SshConnector:
         """Close the shared connections to jump hosts."""
         with self._lock:
             for connection in self._jumps.values():
-                connection.close()
+                _close(connection)
             self._jumps.clear()
 
-    def _gateway(self, host: str, target: SshTarget, depth: int = 0) -> fabric.Connection | str | None:
-        """Return what a connection goes through: an open connection to the last jump host, a command, or nothing."""
-        if target.proxy_command and not target.jumps:
-            return _expanded(target.proxy_command, target)
+    def _gateway(self, host: str, target: SshTarget, depth: int = 0) -> fabric.Connection | None:
+        """Return the open connection to the last jump host, shared by all that go through it, or None."""
         if not target.jumps:
             return None
         if depth >= MAX_JUMPS:
@@ -237,24 +253,21 @@ class SshConnector:
             from dataclasses import replace
 
             target = replace(target, jumps=jumps[:-1], proxy_command="")
-        return self._open(f"{host} (jump host {name})", target, self._gateway(host, target, depth + 1))
+        try:
+            return self._open(host, target, self._gateway(host, target, depth + 1))
+        except HostUnreachable as error:
+            error_of_jump = f"its jump host {name} cannot be passed: {error.message}"
+            raise HostUnreachable(error_of_jump, host=host, reason="jump", try_this=error.try_this) from error
 
-    def _connection(self, target: SshTarget, gateway: fabric.Connection | str | None) -> fabric.Connection:
-        # An empty SSH configuration: everything that OpenSSH's says is in the target already.
-        config = fabric.Config(ssh_config=paramiko.SSHConfig())
-        return fabric.Connection(
-            target.hostname, user=target.user, port=target.port, config=config, gateway=gateway,
-            connect_timeout=target.connect_timeout_s,
-        )  # fmt: skip
-
-    def _open(self, host: str, target: SshTarget, gateway: fabric.Connection | str | None) -> fabric.Connection:
+    def _open(self, host: str, target: SshTarget, gateway: fabric.Connection | None) -> fabric.Connection:
         with self._lock:
             door = target.jumps[0] if target.jumps else f"{target.proxy_command or target.hostname}:{target.port}"
             handshakes = self._doors.setdefault(door, threading.Semaphore(MAX_HANDSHAKES))
         for attempt in range(RETRIES):
+            began = time.monotonic()
             check = HostKeyCheck(host, target, accept_new=self._accept_new)
             logins = Logins(target, self._password)
-            connection = self._connection(target, gateway)
+            connection = _connection(target, gateway)
             connection.connect_kwargs.update(
                 auth_strategy=logins,
                 banner_timeout=target.connect_timeout_s,
@@ -264,35 +277,78 @@ class SshConnector:
             connection.client.set_missing_host_key_policy(check)
             try:
                 with handshakes:
+                    if gateway is None and target.proxy_command:
+                        connection.connect_kwargs["sock"] = _proxy(target)
                     connection.open()
             except CONNECT_ERRORS as error:
-                connection.close()
-                if attempt + 1 < RETRIES and is_worth_a_retry(error):
+                _close(connection)
+                quick = time.monotonic() - began < QUICK_REFUSAL_S
+                if quick and attempt + 1 < RETRIES and is_worth_a_retry(error):
                     time.sleep(random.uniform(0.1, 0.5) * 2**attempt)  # noqa: S311 - jitter, not a secret
                     continue
                 raise unreachable(error, host=host, target=target, logins=logins) from error
             except HostUnreachable:
-                connection.close()
+                _close(connection)
                 raise
             connection.transport.set_keepalive(target.keepalive_s)
             return connection
         raise AssertionError  # the last attempt returns or raises
 
 
+def _connection(target: SshTarget, gateway: fabric.Connection | None) -> fabric.Connection:
+    # An empty SSH configuration: everything that OpenSSH's says is in the target already.
+    config = fabric.Config(ssh_config=paramiko.SSHConfig())
+    return fabric.Connection(
+        target.hostname, user=target.user, port=target.port, config=config, gateway=gateway,
+        connect_timeout=target.connect_timeout_s,
+    )  # fmt: skip
+
+
+class _Proxy(socket.socket):
+    """Our end of a ProxyCommand. Paramiko's own class kills a process that has ended already, in a thread."""
+
+    process: subprocess.Popen[bytes]
+
+
+def _proxy(target: SshTarget) -> _Proxy:
+    """Start a ProxyCommand with one end of a pair of sockets as its standard streams, and return the other end.
+
+    Source:
+        ssh_config(5), ProxyCommand and TOKENS; `ssh -G` leaves %h, %p and %r to be filled in.
+    """
+    tokens = {"%%": "%", "%h": target.hostname, "%p": str(target.port), "%r": target.user}
+    command = re.sub(r"%[%hpr]", lambda match: tokens[match.group()], target.proxy_command)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(["/bin/sh", "-c", f"exec {command}"], stdin=theirs.fileno(), stdout=theirs.fileno())
+    proxy = _Proxy(fileno=ours.detach())
+    proxy.process = process
+    return proxy
+
+
+def _close(connection: fabric.Connection) -> None:
+    """Close a connection; its ProxyCommand, if any, sees the end of its input and ends."""
+    transport = connection.client.get_transport()
+    sock = connection.connect_kwargs.get("sock")
+    connection.close()
+    if isinstance(sock, _Proxy):
+        sock.close()
+        if transport is not None:
+            transport.join(2)
+        try:
+            sock.process.wait(2)
+        except subprocess.TimeoutExpired:
+            sock.process.kill()
+            sock.process.wait()
+
+
 def _transport(wanted_types: list[str], sock: Any, **options: Any) -> paramiko.Transport:
-    if hasattr(socket, "TCP_USER_TIMEOUT") and isinstance(sock, socket.socket):
+    is_tcp = isinstance(sock, socket.socket) and sock.family in (socket.AF_INET, socket.AF_INET6)
+    if is_tcp and hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux alone has it
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER_MS)
     transport = paramiko.Transport(sock, **options)
     prefer_types(transport, wanted_types)
     return transport
-
-
-def _expanded(command: str, target: SshTarget) -> str:
-    """Fill in a ProxyCommand's tokens (ssh_config(5), TOKENS), those that `ssh -G` leaves."""
-    tokens = {"%%": "%", "%h": target.hostname, "%p": str(target.port), "%r": target.user}
-    import re
-
-    return re.sub(r"%[%hpr]", lambda match: tokens[match.group()], command)
 
 
 def _one_at_a_time(ask: Callable[[], str]) -> Callable[[], str]:
