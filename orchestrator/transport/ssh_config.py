@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from orchestrator.errors import HostUnreachable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.model.host import Host
+    from orchestrator.model.host import Host, Inventory
 
 SSH_G_TIMEOUT_S = 10.0  # `Match exec` runs commands of the user's
 DEFAULT_CONNECT_TIMEOUT_S = 8.0
@@ -99,6 +99,19 @@ def resolve(
 def resolve_host(host: Host, environ: Mapping[str, str]) -> SshTarget:
     """Resolve an inventory host; see `resolve`."""
     return resolve(host.ssh, user=host.user, port=host.port, key=host.key, host=host.name, environ=environ)
+
+
+def with_addresses(inventory: Inventory, environ: Mapping[str, str]) -> Inventory:
+    """Fill in the addresses of hosts that the inventory gives as an SSH alias alone: what OpenSSH would dial.
+
+    Raises:
+        HostUnreachable: OpenSSH refuses its own configuration.
+    """
+    hosts = [
+        host if host.address else replace(host, address=resolve_host(host, environ).hostname)
+        for host in inventory.hosts
+    ]
+    return replace(inventory, hosts=tuple(hosts))
 
 
 def parse_jump(jump: str) -> tuple[str, str | None, int | None]:
