@@ -76,7 +76,7 @@ def _print_problems(groups: Sequence[Sequence[Finding]], hosts: Sequence[str], c
     rest = [finding.host for group in groups[KINDS_SHOWN:] for finding in group]
     if rest:
         title = TITLES.get(groups[0][0].check, groups[0][0].check)
-        console.print(safe(f"  {title}: likewise on {_names(rest)} (--json shows each)"))
+        console.print(safe(f"  {title}: likewise on {_names(rest)} (--json shows each)"), soft_wrap=True)
         console.print()
 
 
@@ -94,7 +94,7 @@ def _print_problem(group: Sequence[Finding], hosts: Sequence[str], console: Cons
     )
     console.print(head)
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(min_width=8)
+    grid.add_column(min_width=9)
     grid.add_column(overflow="fold")
     for label, words in (("seen", finding.seen), ("wanted", finding.wanted), ("or else", finding.consequence)):
         if words:

@@ -44,10 +44,13 @@ def chosen_inventory(inventory: str | None, hosts: tuple[str, ...], exclude: tup
     Raises:
         InventoryError: the file cannot be used.
         UsageError: --hosts or --exclude name no host of it.
+        HostUnreachable: OpenSSH's configuration, which is asked for the address behind an alias, cannot be read.
     """
     from orchestrator.inventory_file import choose_inventory_path, load_inventory, select_hosts
+    from orchestrator.transport.ssh_config import with_addresses
 
-    return select_hosts(load_inventory(choose_inventory_path(inventory, os.environ)), hosts, exclude)
+    chosen = select_hosts(load_inventory(choose_inventory_path(inventory, os.environ)), hosts, exclude)
+    return with_addresses(chosen, os.environ)
 
 
 @contextlib.contextmanager
