@@ -1,7 +1,8 @@
 """Owns one run on one host: starts torchrun, watches it, and leaves no process of the run behind.
 
 Sent as a node program it takes one message:
-    {"do": "start", ...}   make the run's files, start the supervisor in its own session, answer {"started": pid}
+    {"do": "start", ...}   make the run's files, start the supervisor in its own session, answer
+                           {"started": {"pid", "beat_port"}}; then {"peers": {HOST: [ADDRESS, BEAT_PORT]}} is passed on
     {"do": "stop", ...}    end the run, answer {"state": its final state}
 and as a file in the run folder, `python supervisor.py RUN_DIR`, it is the supervisor, told of the run on standard
 input.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -207,6 +209,9 @@ class Supervisor:
 
     def watch(self) -> None:
         """See the run through to its end."""
+        from heartbeat import Heartbeats  # type: ignore[import-not-found]  # lies beside this file in the run folder
+
+        beats = Heartbeats(self.order["env"]["DDP_ORCH_RUN"], self.order["host"], self.order["secret"])
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         LIBC.prctl(PR_SET_NAME, b"ddp-orch", 0, 0, 0)
         watched = [signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
@@ -217,7 +222,7 @@ class Supervisor:
             self.note(state="failed", cause="torchrun did not start: %s" % error, ended_at=time.time(), left_over=0)
             return
         self.note(agent_pid=agent.pid)
-        answer("started", os.getpid())
+        answer("started", {"pid": os.getpid(), "beat_port": beats.port})
         code: int | None = None
         stop: dict[str, Any] | None = None
         give_up_at = float("inf")
@@ -229,11 +234,19 @@ class Supervisor:
             if give_up_at == float("inf") and any(rank.get("exit_code") for rank in self.ranks().values()):
                 # torchrun gives the other ranks of this host 30 s to end; their state is lost anyway.
                 give_up_at = time.monotonic() + AFTER_FAILURE_S
+                beats.last_words({"state": "failed"})
+            if select.select([0], [], [], 0)[0] and (line := sys.stdin.buffer.readline()):
+                beats.meet(json.loads(line)["peers"])
+            beats.beat(self.state)
+            beats.listen()
+            stop = stop or beats.trouble()
         if stop is not None:
+            beats.last_words({"state": "stopping", "stop": stop})
             code = self.stop(agent.pid, stop)
         elif code == 0:
             self.settle(time.monotonic() + SETTLE_S)
         self.finish(code, stop)
+        beats.last_words(self.state)
 
     def ranks(self) -> dict[str, dict[str, Any]]:
         """Return what is known of each rank that has started here, by its number."""
@@ -289,8 +302,9 @@ def start(order: dict[str, Any], text: bytes) -> None:
     run_dir = order["run_dir"]
     for folder in ("logs", "ranks"):
         os.makedirs(os.path.join(run_dir, folder), mode=0o700)
-    for name, content in (("supervisor.py", text), ("rank_entry.py", order.pop("rank_entry").encode())):
-        with open(os.path.join(run_dir, name), "xb") as stream:
+    programs = dict(order.pop("programs"), supervisor=text.decode())
+    for name, content in programs.items():
+        with open(os.path.join(run_dir, name + ".py"), "x") as stream:
             stream.write(content)
     write_whole(os.path.join(run_dir, "entry.json"), {"argv": order.pop("script_argv")})
     # The record first, then the look for a stop; `stop` does it the other way around, so one of the two sees the other.
@@ -311,11 +325,14 @@ def start(order: dict[str, Any], text: bytes) -> None:
         )
         if child.stdin is None or child.stdout is None:
             raise AssertionError
-        child.stdin.write(json.dumps(order).encode())  # the environment may hold secrets: never a file, never argv
-        child.stdin.close()
+        # The environment may hold secrets: never a file, never argv.
+        child.stdin.write(json.dumps(order).encode() + b"\n")
+        child.stdin.flush()
         said = child.stdout.readline()  # one line, or nothing where it could not start
     if said:
         os.write(1, said)
+        child.stdin.write(sys.stdin.buffer.readline())  # where the others listen; nothing where the asker has gone
+        child.stdin.close()
     else:
         state = read_json(os.path.join(run_dir, "state.json"))
         answer("failed", state.get("cause") or tail_of(os.path.join(run_dir, "supervisor.log")))
@@ -367,7 +384,7 @@ def main() -> None:
     """Be the supervisor, or the node program that starts or stops one."""
     os.umask(0o077)
     if len(sys.argv) == 2 and os.path.isdir(sys.argv[1]):
-        order = json.loads(sys.stdin.buffer.read())
+        order = json.loads(sys.stdin.buffer.readline())
         Supervisor(sys.argv[1], order).watch()
         return
     order = json.loads(sys.stdin.buffer.readline())

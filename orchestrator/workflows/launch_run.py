@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import HostUnreachable, PreflightFailed, RunFailed
-from orchestrator.launch.environment import CLEARED, HostSituation, settings_for
+from orchestrator.launch.environment import CLEARED, HostSituation, Setting, settings_for
 from orchestrator.launch.ranks import make_plan
 from orchestrator.launch.torchrun import agent_command
 from orchestrator.model.run_events import Prepared, Step
 from orchestrator.model.run_record import HostPart, RunRecord
-from orchestrator.transport.fan_out import failures, on_all_hosts
+from orchestrator.transport.fan_out import failures, on_all_hosts, successes
 from orchestrator.transport.node_program import Conversation, program_text
 from orchestrator.workflows.check_hosts import check_hosts
 from orchestrator.workflows.follow_run import stop_on_host
@@ -100,14 +100,16 @@ def launch_run(
         hosts=parts,
     )
     store.save(record)
-    orders = {
-        launch.host.name: _order(
-            plan, launch, record, request, facts=facts[launch.host.name], data_dirs=data_dirs, on_event=on_event
-        )
-        for launch in plan.launches
-    }
+    secret = secrets.token_hex(32)
+    orders = {}
+    for launch in plan.launches:
+        name = launch.host.name
+        settings = _settings(plan, launch, request, facts[name], data_dirs[name])
+        on_event(Prepared(name, settings))
+        orders[name] = _order(plan, launch, record, request, settings=settings, facts=facts[name],
+                              data_dir=data_dirs[name], secret=secret)  # fmt: skip
     on_event(Step(f"starting run {plan.run}: {plan.world_size} ranks on {_count(plan)}, backend {plan.backend}"))
-    _start_all(pool, record, orders)
+    _start_all(pool, record, orders, facts)
     return record
 
 
@@ -126,7 +128,7 @@ def _checked(
 ) -> Mapping[str, Facts]:
     """Run preflight's checks, and return the facts of every host."""
     links = pool.open_all()
-    result = check_hosts(inventory, links, on_event=on_event)
+    result = check_hosts(inventory, links, needs_torchvision=request.project.bundled, on_event=on_event)
     on_event(result)
     unreachable = [error for error in failures(links).values() if isinstance(error, HostUnreachable)]
     missing = [host.name for host in inventory.hosts if host.name not in result.facts]
@@ -140,55 +142,66 @@ def _checked(
     return result.facts
 
 
+def _settings(
+    plan: LaunchPlan, launch: HostLaunch, request: Request, facts: Facts, data_dir: str
+) -> tuple[Setting, ...]:
+    """Work out what a host's workers get beside the user's own variables."""
+    local = launch.host.connection == "local"
+    on_this_machine = sum(other.nproc for other in plan.launches if other.host.connection == "local")
+    situation = HostSituation(
+        interface=facts.peer_interface,
+        login_env={**facts.env, **request.env},
+        cpu_count=facts.cpu_count,
+        processes_sharing_cpus=on_this_machine if local else launch.nproc,
+        slow_lookups=facts.slow_lookups,
+        data_dir=data_dir,
+    )
+    return settings_for(plan, launch, situation)
+
+
 def _order(
-    plan: LaunchPlan, launch: HostLaunch, record: RunRecord, request: Request, *, facts: Facts,
-    data_dirs: Mapping[str, str], on_event: Callable[[object], None],
+    plan: LaunchPlan, launch: HostLaunch, record: RunRecord, request: Request, *, settings: tuple[Setting, ...],
+    facts: Facts, data_dir: str, secret: str,
 ) -> dict[str, object]:  # fmt: skip
     """Write the message that starts one host's supervisor."""
-    host = launch.host
-    on_this_machine = sum(other.nproc for other in plan.launches if other.host.connection == "local")
-    settings = settings_for(
-        plan,
-        launch,
-        HostSituation(
-            interface=facts.peer_interface,
-            login_env={**facts.env, **request.env},
-            cpu_count=facts.cpu_count,
-            processes_sharing_cpus=on_this_machine if host.connection == "local" else launch.nproc,
-            slow_lookups=facts.slow_lookups,
-            data_dir=data_dirs[host.name],
-        ),
-    )
-    on_event(Prepared(host.name, settings))
-    part = record.hosts[launch.node_rank]
+    host, part = launch.host, record.hosts[launch.node_rank]
     return {
         "do": "start",
         "run_dir": part.run_dir,
         "cwd": f"{part.run_dir}/work",
+        "host": host.name,
         "marker": secrets.token_hex(16),
+        "secret": secret,
         "argv": agent_command(plan, launch, facts.python, part.run_dir),
-        "script_argv": request.project.script_argv(plan, launch, data_dirs[host.name]),
+        "script_argv": request.project.script_argv(plan, launch, data_dir),
         "env": {**{setting.name: setting.value for setting in settings}, **host.env, **request.env},
         "unset": CLEARED,
-        "rank_entry": program_text("rank_entry").decode(),
+        "programs": {name: program_text(name).decode() for name in ("rank_entry", "heartbeat")},
         "record": record.to_json(),
     }
 
 
-def _start_all(pool: LinkPool, record: RunRecord, orders: Mapping[str, Mapping[str, object]]) -> None:
-    """Start every host's supervisor at once; when one cannot start, stop those that could."""
+def _start_all(
+    pool: LinkPool, record: RunRecord, orders: Mapping[str, Mapping[str, object]], facts: Mapping[str, Facts]
+) -> None:
+    """Start every host's supervisor at once and make them known to each other; when one cannot start, stop the rest."""
+    talks: dict[str, Conversation] = {}
 
-    def start(name: str) -> None:
-        with Conversation(pool.link(name), "supervisor") as talk:
-            answer = talk.ask(orders[name], timeout_s=START_DEADLINE_S)
+    def start(name: str) -> int:
+        talks[name] = Conversation(pool.link(name), "supervisor")
+        answer = talks[name].ask(orders[name], timeout_s=START_DEADLINE_S)
         if "failed" in answer:
             raise RunFailed(f"its part did not start: {answer['failed']}", host=name)
+        return int(answer["started"]["beat_port"])
 
     try:
         results = on_all_hosts({name: partial(start, name) for name in orders}, deadline_s=START_DEADLINE_S)
         first = next(iter(failures(results).values()), None)
         if first is not None:
             raise first  # noqa: TRY301 - the others are stopped below, as on Ctrl-C
+        ports = successes(results)
+        for name, talk in talks.items():
+            talk.send({"peers": _peers(name, record, ports, facts[name])})
     except BaseException:
         # Also on Ctrl-C: a supervisor that has started would wait for the others for minutes.
         work = {
@@ -196,3 +209,12 @@ def _start_all(pool: LinkPool, record: RunRecord, orders: Mapping[str, Mapping[s
         }
         on_all_hosts(work, deadline_s=START_DEADLINE_S)
         raise
+    finally:
+        for talk in talks.values():
+            talk.close()
+
+
+def _peers(name: str, record: RunRecord, ports: Mapping[str, int], facts: Facts) -> dict[str, list[object]]:
+    """Return where a host's supervisor sends its heartbeats: the others' addresses as that host resolves them."""
+    ways = {part.name: facts.routes.get(part.address) for part in record.hosts if part.name != name}
+    return {other: [way.ip, ports[other]] for other, way in ways.items() if way is not None and way.ip}

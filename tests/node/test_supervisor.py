@@ -54,12 +54,17 @@ class Run:
     run_dir: Path
     marker: str
     link: LocalLink
+    name: str
 
     def start(self, script: str, *args: str, ranks: int = 2, **env: str) -> dict[str, Any]:
+        with Conversation(self.link, "supervisor") as talk:
+            return dict(talk.ask(self.order(script, *args, ranks=ranks, **env), timeout_s=20))
+
+    def order(self, script: str, *args: str, ranks: int = 2, **env: str) -> dict[str, Any]:
         work = self.run_dir / "work"
         (work / "script.py").write_text(script)
         (self.run_dir / "agent.py").write_text(AGENT)
-        order = {
+        return {
             "do": "start",
             "run_dir": str(self.run_dir),
             "cwd": str(work),
@@ -68,11 +73,11 @@ class Run:
             "script_argv": ["script.py", *args],
             "env": {"DDP_ORCH_RUN": "r", **env},
             "unset": ["PET_", "RANK", "DDP_ORCH_"],
-            "rank_entry": program_text("rank_entry").decode(),
+            "host": self.name,
+            "secret": "s",
+            "programs": {name: program_text(name).decode() for name in ("rank_entry", "heartbeat")},
             "record": {"schema": 1, "run": "r"},
         }
-        with Conversation(self.link, "supervisor") as talk:
-            return dict(talk.ask(order, timeout_s=20))
 
     def stop(self, grace_s: float) -> dict[str, Any]:
         order = {"do": "stop", "run_dir": str(self.run_dir), "stop": {"why": "test", "grace_s": grace_s}}
@@ -116,7 +121,7 @@ def make_run(tmp_path: Path) -> Iterator[Callable[[], Run]]:
         run_dir = tmp_path / f"run{len(runs)}" / "here"
         (run_dir / "work").mkdir(parents=True)
         host = Host(name="here", address="127.0.0.1", ssh="", connection="local", python=sys.executable)
-        runs.append(Run(run_dir, secrets.token_hex(16), LocalLink(host)))
+        runs.append(Run(run_dir, secrets.token_hex(16), LocalLink(host), f"host{len(runs)}"))
         return runs[-1]
 
     yield make
@@ -222,7 +227,7 @@ time.sleep(60)
 
 def test_kill_9_of_the_supervisor_leaves_no_process_and_stop_says_so(make_run: Callable[[], Run]) -> None:
     run = make_run()
-    supervisor = run.start("import time; print('up', flush=True); time.sleep(60)")["started"]
+    supervisor = run.start("import time; print('up', flush=True); time.sleep(60)")["started"]["pid"]
     wait_until(lambda: run.read("logs/rank0.out") and run.read("logs/rank1.out"))
     os.kill(supervisor, signal.SIGKILL)
     wait_until(lambda: not run.processes(), limit_s=5)
@@ -299,3 +304,87 @@ def test_an_interpreter_that_is_gone_is_told_at_the_start(make_run: Callable[[],
         sys.executable = order_argv
     assert "torchrun did not start" in answer["failed"]
     assert run.state()["state"]["state"] == "failed"
+
+
+# --- supervisors that know each other ---
+
+
+def start_together(runs: list[Run], scripts: list[str]) -> list[dict[str, Any]]:
+    """Start a run on "several hosts", as launch_run does, and return what each supervisor said."""
+    with contextlib.ExitStack() as stack:
+        talks = [stack.enter_context(Conversation(run.link, "supervisor")) for run in runs]
+        said = [
+            dict(talk.ask(run.order(script, ranks=1), timeout_s=20)["started"])
+            for talk, run, script in zip(talks, runs, scripts, strict=True)
+        ]
+        for talk, run in zip(talks, runs, strict=True):
+            others = zip(runs, said, strict=True)
+            peers = {other.name: ["127.0.0.1", word["beat_port"]] for other, word in others if other is not run}
+            talk.send({"peers": peers})
+    return said
+
+
+WAIT = "import time; print('up', flush=True); time.sleep(120)"
+
+
+def test_a_failure_on_one_host_ends_the_others_with_no_controller_there(make_run: Callable[[], Run]) -> None:
+    runs = [make_run(), make_run(), make_run()]
+    start_together(runs, [WAIT, WAIT, "import time, sys; time.sleep(1.5); sys.exit(4)"])
+    wait_until(lambda: '"exit_code": 4' in runs[2].read("ranks/0.json"))
+    failed_at = time.monotonic()
+    states = [finished(run) for run in runs]
+    assert time.monotonic() - failed_at < 10
+    assert [state["state"] for state in states] == ["stopped", "stopped", "failed"]
+    assert [state["left_over"] for state in states] == [0, 0, 0]
+    assert states[0]["stop"]["why"] == "host2 failed"
+    assert not any(run.processes() for run in runs)
+
+
+def test_a_supervisor_that_falls_silent_ends_the_others(make_run: Callable[[], Run]) -> None:
+    runs = [make_run(), make_run()]
+    said = start_together(runs, [WAIT, WAIT])
+    wait_until(lambda: all(run.read("logs/rank0.out") for run in runs))
+    time.sleep(1.5)  # for a first beat
+    os.kill(said[0]["pid"], signal.SIGKILL)
+    state = finished(runs[1])
+    assert (state["state"], state["left_over"]) == ("stopped", 0)
+    assert state["stop"]["why"] == "no word from host0 for 7 s"
+    assert not any(run.processes() for run in runs)
+
+
+def test_a_stop_on_one_host_reaches_the_others_with_its_grace(make_run: Callable[[], Run]) -> None:
+    runs = [make_run(), make_run()]
+    asked = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit(143)))
+print("up", flush=True)
+time.sleep(120)
+"""
+    start_together(runs, [asked, asked])
+    wait_until(lambda: all(run.read("logs/rank0.out") for run in runs))
+    runs[0].stop(grace_s=20)
+    states = [finished(run) for run in runs]
+    assert [state["state"] for state in states] == ["stopped", "stopped"]
+    assert states[1]["ranks"]["0"]["exit_code"] == 143  # it had the time to end by itself
+    assert states[1]["stop"] == {"why": "test", "grace_s": 20.0}
+
+
+def test_words_without_the_runs_secret_are_not_believed(make_run: Callable[[], Run]) -> None:
+    import hashlib
+    import hmac
+    import json
+    import socket
+
+    run = make_run()
+    with Conversation(run.link, "supervisor") as talk:
+        port = talk.ask(run.order(WAIT, ranks=1), timeout_s=20)["started"]["beat_port"]
+        talk.send({"peers": {"other": ["127.0.0.1", 9]}})
+    wait_until(lambda: run.read("logs/rank0.out"))
+    body = json.dumps({"run": "r", "host": "other", "number": 1, "state": {"state": "failed"}}).encode()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
+        for datagram in (b"", b"x" * 1200, bytes(32) + body, hmac.digest(b"guess", body, hashlib.sha256) + body):
+            forger.sendto(datagram, ("127.0.0.1", port))
+        time.sleep(2)
+        assert run.state()["alive"] is True
+        forger.sendto(hmac.digest(b"s", body, hashlib.sha256) + body, ("127.0.0.1", port))
+    assert finished(run)["stop"]["why"] == "other failed"
