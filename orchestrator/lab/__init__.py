@@ -1,0 +1,5 @@
+"""Virtual hosts on this machine: real Linux hosts for the network, the file system and OpenSSH, without hardware."""
+
+from orchestrator.lab.lab import Lab, LabHost
+
+__all__ = ["Lab", "LabHost"]
