@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.screen import err, say
-from orchestrator.model.events import SyncDone, SyncProgress, SyncStarted, Warned
+from orchestrator.model.events import SyncDone, SyncProgress, Warned
 from orchestrator.model.finding import Severity
 from orchestrator.workflows.check_hosts import CheckResult, HostLooked
 
@@ -28,5 +28,5 @@ def show_preparation(event: object) -> None:
     elif isinstance(event, SyncDone):
         sent = f"{event.sent_bytes / MIB:.1f} MiB sent" if event.sent_bytes else "nothing to send"
         say(f"  {event.host}: {sent}")
-    elif not isinstance(event, SyncStarted):
+    else:
         raise TypeError(event)

@@ -1,0 +1,1 @@
+"""What a folder holds, and how it gets to a host and back."""
