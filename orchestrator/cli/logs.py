@@ -29,8 +29,8 @@ def logs(
 ) -> int:  # fmt: skip
     """Show the log of RUN (by default the newest), of all ranks or of some.
 
-    With --rank only that rank's host is asked. Standard output of the ranks goes to standard output, standard error to
-    standard error.
+    With --rank only that rank's host is asked; without, torchrun's own words come along. Standard output of the ranks
+    goes to standard output, standard error to standard error.
     """
     from orchestrator.cli.run_screen import RunScreen
     from orchestrator.errors import UsageError
@@ -45,7 +45,7 @@ def logs(
         for rank in ranks:
             if record.host_of(rank) is None:
                 raise UsageError(f"run {record.run} has no rank {rank}: its ranks are 0 to {record.world_size - 1}")
-        show: Callable[[object], None] = _as_json if as_json else RunScreen(with_talk=False).event
+        show: Callable[[object], None] = _as_json if as_json else RunScreen(with_talk=False, with_agents=True).event
         follower = RunFollower(pool, record, on_event=show)
         outcome = follower.follow(ranks=ranks or None, keep_on=follow)
     unreachable = [state for state in outcome.states.values() if state.state == "unreachable"]

@@ -23,12 +23,15 @@ INTERRUPTED = 130
 class RunScreen:
     """Shows the events of a run as they come."""
 
-    def __init__(self, *, with_talk: bool = True) -> None:
+    def __init__(self, *, with_talk: bool = True, with_agents: bool = False) -> None:
         """Prepare to show.
 
         Args:
             with_talk: also show steps and states, on standard error; `logs` shows lines alone.
+            with_agents: also show torchrun's own lines as they come. When a rank fails they are long and say less than
+                the rank did; when none did, the last word quotes them.
         """
+        self._with_agents = with_agents
         self._with_talk = with_talk
         self._colours: dict[str, str] = {}
         self._settings: dict[tuple[Setting, ...], list[str]] = {}
@@ -36,7 +39,8 @@ class RunScreen:
     def event(self, event: object) -> None:
         """Show one event."""
         if isinstance(event, LogLine):
-            self._line(event)
+            if event.rank != AGENT or self._with_agents:
+                self._line(event)
         elif not self._with_talk:
             return
         elif isinstance(event, Step):

@@ -46,6 +46,7 @@ def status(
     from rich.table import Table
 
     table = Table("run", "state", "hosts", "ranks", "started", "script")
+    table.columns[0].no_wrap = True  # to be copied
     for run in runs if show_all else runs[:SHOWN]:
         where = ", ".join(f"{name} {state.state}" for name, state in run.states.items() if state.state != run.state)
         answered = f"{len(run.states)} of {len(run.record.hosts)}" + (f": {where}" if where else "")

@@ -35,6 +35,7 @@ STATE = Path("/run/ddp-orch-lab")
 TOOLS = ("ip", "tc", "nft", "sshd", "ssh-keygen", "unshare", "nsenter", "mount", "chroot")
 BOOT_TIMEOUT_S = 30.0
 NAME_LENGTH = 24
+TAG_LENGTH = 6
 
 
 @dataclass(frozen=True)
@@ -380,12 +381,22 @@ class Lab:
         )
 
 
+def leftovers() -> list[str]:
+    """Return what labs have on this machine at the moment: mounts, links and network namespaces."""
+    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    found = [where for where in mounts if where.startswith(f"{STATE}/")]
+    found += [f"link {path.name}" for path in sorted(Path("/sys/class/net").glob("dl" + "[0-9a-f]" * TAG_LENGTH + "*"))]
+    return found + [
+        f"namespace {path.name}" for path in sorted(Path("/run/netns").glob("dl" + "?" * TAG_LENGTH + "-*"))
+    ]
+
+
 _holders: list[subprocess.Popen[bytes]] = []  # kept, so that Python does not complain of children it never waited for
 
 
 def _tag(name: str) -> str:
     """Return a short name for a lab, for interfaces, whose names have at most 15 characters."""
-    return hashlib.sha256(name.encode()).hexdigest()[:6]
+    return hashlib.sha256(name.encode()).hexdigest()[:TAG_LENGTH]
 
 
 def _network(subnet: str) -> ipaddress.IPv4Network:

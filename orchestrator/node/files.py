@@ -7,7 +7,7 @@ Sent as a node program it takes one message, below the account's own WORKDIR, an
     {"do": "copy", "workdir", "target": "code/ID", "run": RUN, "host": HOST}
         answers {"path"}: runs/RUN/HOST/work, a copy that the run may write to
     {"do": "list", "run_dir"}
-        answers {"files": [[PATH, SIZE], ...]}: what the run made or changed
+        answers {"files": [[PATH, SIZE, SHA256], ...]}: what the run made or changed
     {"do": "send", "run_dir", "paths": [...]}
         answers {"path", "z", "payload"} and bytes for each, in pieces; {"path", "sha256"} after each
 An ENTRY is [PATH, KIND, MODE, SIZE, SHA256 or TARGET], KIND one of "file", "link", "dir".
@@ -341,20 +341,16 @@ def list_outputs(order: dict[str, Any]) -> None:
     run_dir = order["run_dir"]
     work = os.path.join(run_dir, "work")
     with open(os.path.join(run_dir, "snapshot.json")) as stream:
-        before = {entry[0]: entry for entry in json.load(stream)}
+        before = {entry[0]: entry[4] for entry in json.load(stream)}
     found = []
     for folder, _, files in os.walk(work):
         for name in files:
             path = os.path.join(folder, name)
             relative = os.path.relpath(path, work)
-            entry = before.get(relative)
-            regular = stat.S_ISREG(os.lstat(path).st_mode)
-            if (
-                regular
-                and "__pycache__" not in relative.split("/")
-                and not (entry and is_whole(path, "file", *entry[3:]))
-            ):
-                found.append([relative, os.path.getsize(path)])
+            if stat.S_ISREG(os.lstat(path).st_mode) and "__pycache__" not in relative.split("/"):
+                digest = digest_of(path)
+                if before.get(relative) != digest:
+                    found.append([relative, os.path.getsize(path), digest])
     send({"files": sorted(found)})
 
 
@@ -366,14 +362,13 @@ def send_files(order: dict[str, Any]) -> None:
         if not full.startswith(work + os.sep):
             raise Refused("%r is not below the run's folder" % path)
         digest = hashlib.sha256()
+        worth = True  # until a piece does not shrink: weights never do, and trying costs more than sending
         with open(full, "rb") as stream:
             for piece in iter(lambda: stream.read(PIECE_BYTES), b""):
                 digest.update(piece)
-                packed = zlib.compress(piece, 1)
-                if len(packed) < len(piece) * 0.9:
-                    send({"path": path, "z": True}, packed)
-                else:
-                    send({"path": path}, piece)
+                packed = zlib.compress(piece, 1) if worth else piece
+                worth = worth and len(packed) < len(piece) * 0.9
+                send({"path": path, "z": worth}, packed if worth else piece)
         send({"path": path, "sha256": digest.hexdigest()})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import SyncFailed
@@ -42,9 +43,10 @@ def send_folder(link: Link, manifest: Manifest, target: str, on_bytes: Callable[
         total, done = sum(manifest.entries[index].size for index in missing), 0
         for index in missing:
             path = manifest.root / manifest.entries[index].path
+            worth = True  # until a piece does not shrink: trying costs more than sending
             for piece, last in _pieces(path):
-                packed = zlib.compress(piece, 1)
-                worth = len(packed) < len(piece) * WORTH_PACKING
+                packed = zlib.compress(piece, 1) if worth else piece
+                worth = worth and len(packed) < len(piece) * WORTH_PACKING
                 talk.send({"index": index, "z": worth, "last": last}, packed if worth else piece)
                 done += len(piece)
                 on_bytes(done, total)
@@ -69,15 +71,24 @@ def folder_name(host: str) -> str:
     return host.replace(":", "-").lstrip(".-")
 
 
-def list_outputs(link: Link, run_dir: str) -> list[tuple[str, int]]:
-    """Return path and size of what a run made or changed on a host.
+@dataclass(frozen=True)
+class Output:
+    """A file that a run made or changed on a host: its path in the working directory, bytes, and SHA-256 in hex."""
+
+    path: str
+    size_bytes: int
+    digest: str
+
+
+def list_outputs(link: Link, run_dir: str) -> list[Output]:
+    """Return what a run made or changed on a host.
 
     Raises:
         SyncFailed: the host has no such run.
     """
     with Conversation(link, "files") as talk:
         talk.send({"do": "list", "run_dir": run_dir})
-        return [(str(path), int(size)) for path, size in _answer(talk, link)["files"]]
+        return [Output(str(path), int(size), str(digest)) for path, size, digest in _answer(talk, link)["files"]]
 
 
 def fetch_files(link: Link, run_dir: str, places: Mapping[str, Path], on_bytes: Callable[[int], None]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import SyncFailed
 from orchestrator.model.events import SyncDone, SyncProgress, Warned
-from orchestrator.sync.transfer import fetch_files, folder_name, harmless, list_outputs
+from orchestrator.sync.transfer import Output, fetch_files, folder_name, harmless, list_outputs
 from orchestrator.workflows.sync_code import PROGRESS_S
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def fetch_run(
     """Bring the files that a run made or changed from its hosts.
 
     The first host's files go straight into `target`: rank 0 is there, and it writes the model. Those of the others go
-    into a folder named after the host.
+    into a folder named after the host, except files that a host before had the same, as every host has checkpoints.
 
     Args:
         pool: links to the hosts.
@@ -56,40 +56,55 @@ def fetch_run(
         HostUnreachable: a host of the run cannot be asked.
     """
     fetched: list[Fetched] = []
+    brought: set[tuple[str, str]] = set()
     for number, part in enumerate(record.hosts):
         link = pool.link(part.name)
-        wanted = [
-            (path, size)
-            for path, size in list_outputs(link, part.run_dir)
-            if not patterns or any(fnmatchcase(path, pattern) for pattern in patterns)
-        ]
-        odd = [path for path, _ in wanted if not harmless(path)]
-        if odd:
-            on_event(
-                Warned(f"{part.name}: not fetched, since their names lead elsewhere or hide something: {odd[:3]!r}")
-            )
+        outputs = list_outputs(link, part.run_dir)
         folder = target if number == 0 else target / folder_name(part.name)
-        places = {path: folder / path for path, _ in wanted if path not in odd}
-        there = [str(place) for place in places.values() if place.exists() or place.is_symlink()]
-        if there and not overwrite:
-            raise SyncFailed(
-                f"already here: {', '.join(there[:3])}{' and more' if len(there) > 3 else ''}",
-                try_this="--overwrite, or another folder: --to DIR",
-            )
+        chosen = _chosen(outputs, patterns, brought)
+        odd = [one.path for one in chosen if not harmless(one.path)]
+        if odd:
+            on_event(Warned(f"{part.name}: not fetched, their names lead elsewhere or hide something: {odd[:3]!r}"))
+        places = {one.path: folder / one.path for one in chosen if harmless(one.path)}
+        _refuse_existing(list(places.values()), overwrite=overwrite)
         _refuse_links(target, places)
-        total, told_at = sum(size for _, size in wanted), time.monotonic()
-
-        def on_bytes(done: int, host: str = part.name, total: int = total) -> None:
-            nonlocal told_at
-            if time.monotonic() - told_at > PROGRESS_S:
-                told_at = time.monotonic()
-                on_event(SyncProgress(host, done, total))
-
-        fetch_files(link, part.run_dir, places, on_bytes)
-        on_event(SyncDone(part.name, total, str(folder)))
-        sizes = dict(wanted)
+        sizes = {one.path: one.size_bytes for one in chosen if one.path in places}
+        fetch_files(link, part.run_dir, places, _progress(part.name, sum(sizes.values()), on_event))
+        on_event(SyncDone(part.name, sum(sizes.values()), str(folder)))
         fetched += [Fetched(part.name, path, place, sizes[path]) for path, place in places.items()]
+        brought |= {(one.path, one.digest) for one in chosen}
     return fetched
+
+
+def _chosen(outputs: Sequence[Output], patterns: Sequence[str], brought: set[tuple[str, str]]) -> list[Output]:
+    """Leave out what no pattern matches, and what is the same on a host before: checkpoints are on every host."""
+    return [
+        one
+        for one in outputs
+        if (not patterns or any(fnmatchcase(one.path, pattern) for pattern in patterns))
+        and (one.path, one.digest) not in brought
+    ]
+
+
+def _progress(host: str, total: int, on_event: Callable[[object], None]) -> Callable[[int], None]:
+    told_at = time.monotonic()
+
+    def on_bytes(done: int) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at > PROGRESS_S:
+            told_at = time.monotonic()
+            on_event(SyncProgress(host, done, total))
+
+    return on_bytes
+
+
+def _refuse_existing(places: Sequence[Path], *, overwrite: bool) -> None:
+    there = [str(place) for place in places if place.exists() or place.is_symlink()]
+    if there and not overwrite:
+        more = f" and {len(there) - 3} more" if len(there) > 3 else ""
+        raise SyncFailed(
+            f"already here: {', '.join(there[:3])}{more}", try_this="--overwrite, or another folder: --to DIR"
+        )
 
 
 def _refuse_links(target: Path, places: dict[str, Path]) -> None:

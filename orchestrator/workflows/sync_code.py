@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SYNC_DEADLINE_S = 6 * 3600.0  # data may be large and a line slow; progress is shown, and Ctrl-C works
 LARGE_BYTES, LARGE_FILES = 200 << 20, 10_000  # code is seldom larger; data that slipped in is
-PROGRESS_S = 1.0
+PROGRESS_S = 2.0
 
 
 @dataclass(frozen=True)
