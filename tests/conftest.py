@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import os
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from orchestrator.lab import Lab
 
 ROOT = Path(__file__).resolve().parents[1]
+AT_REST = 2  # processes of a host that does nothing: the first one and sshd
+NETWORKS = itertools.cycle(range(256))  # 10.77.N.0/24
 _lab_tests_run = 0
+_labs: list[str] = []  # the names that this session gave out
 
 
 @pytest.fixture(autouse=True)
@@ -29,10 +36,10 @@ def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 def why_no_lab() -> str:
     """Return why virtual hosts cannot be made here, or ""."""
     from orchestrator.errors import LabError
-    from orchestrator.lab.lab import _refuse_unable
+    from orchestrator.lab.requirements import refuse_unable
 
     try:
-        _refuse_unable()
+        refuse_unable()
     except LabError as error:
         return str(error)
     return ""
@@ -56,13 +63,59 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a session that leaves something of a lab behind, or that was to have virtual hosts and had none."""
-    from orchestrator.lab.lab import leftovers
+    """Fail a session that leaves something of its labs behind; those of others are their own."""
+    from orchestrator.lab.places import leftovers
 
-    left = leftovers()
+    left = [what for name in _labs for what in leftovers(name)]
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         print("\nleft behind:", *left, sep="\n  ")  # noqa: T201 - the session's last word
+
+
+def _lab_name() -> str:
+    """Return a lab's name that tells whose it is: this session's."""
+    _labs.append(f"t{os.getpid()}n{len(_labs)}")
+    return _labs[-1]
+
+
+@functools.cache
+def _take_away_abandoned() -> None:
+    """Take away the labs of sessions that were killed, once."""
+    from orchestrator.lab import Lab
+
+    for name in Lab.names():
+        owner = re.fullmatch(r"t(\d+)n\d+", name)
+        if owner and not Path(f"/proc/{owner[1]}").exists():
+            Lab.down(name)
+
+
+@pytest.fixture
+def lab_place() -> Iterator[Callable[[], dict[str, Any]]]:
+    """A name and a subnet that are free, for `Lab.up`; what is made there goes with the test, however it ends."""
+    import ipaddress
+
+    from orchestrator.lab import Lab, network
+
+    _take_away_abandoned()
+    given: list[str] = []
+
+    def place() -> dict[str, Any]:
+        subnets = (f"10.77.{number}.0/24" for number in itertools.islice(NETWORKS, 256))
+        subnet = next(subnet for subnet in subnets if network.user_of(ipaddress.IPv4Network(subnet)) is None)
+        given.append(_lab_name())
+        return {"name": given[-1], "subnet": subnet}
+
+    yield place
+    for name in given:
+        Lab.down(name)
+
+
+@pytest.fixture
+def make_lab(lab_place: Callable[[], dict[str, Any]]) -> Callable[..., Lab]:
+    """`make_lab(count, **options of Lab.up)`: a lab of the test's own."""
+    from orchestrator.lab import Lab
+
+    return lambda count=2, **options: Lab.up(count, **{**lab_place(), **options})
 
 
 @pytest.fixture(scope="session")
@@ -70,18 +123,24 @@ def shared_lab() -> Iterator[Lab]:
     """Two hosts at the user's own addresses, for the whole session."""
     from orchestrator.lab import Lab
 
-    lab = Lab.up(2, name="tests")
-    yield lab
-    Lab.down("tests")
+    _take_away_abandoned()
+    name = _lab_name()
+    with contextlib.ExitStack() as stack:
+        stack.callback(Lab.down, name)
+        yield Lab.up(2, name=name)
 
 
 @pytest.fixture
 def lab_two(shared_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """Two hosts at .43 and .44, mended and empty of runs, and ddp-orch told to use them."""
+    """Two hosts at .43 and .44, mended and empty of runs and their processes, and ddp-orch told to use them."""
     for name, state in shared_lab.status().items():
         shared_lab.heal(name)
-        if state["power"] == "off":
+        if state["power"] == "on" and state["processes"] != AT_REST:
+            shared_lab.kill(name)
+        if shared_lab.status()[name]["power"] == "off":
             shared_lab.start(name)
+        if state["rate"]:
+            shared_lab.rate(name, "off")
         shared_lab.run(name, "rm", "-rf", "/root/ddp-orch/runs", "/home/trainer/ddp-orch/runs")
     monkeypatch.setenv("DDP_ORCH_INVENTORY", str(shared_lab.inventory_path))
     monkeypatch.setenv("DDP_ORCH_SSH_CONFIG", str(shared_lab.ssh_config_path))

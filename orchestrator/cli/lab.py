@@ -40,14 +40,16 @@ def lab() -> None:
 @click.option("--resolver", type=click.Choice(["refuses", "silent"]), default="refuses", show_default=True,
               help="How the hosts' name server answers: at once with no, or never.")  # fmt: skip
 @click.option("--disk", default="4g", show_default=True, help="Size of each host's disk, in memory.")
-def up(count: int, name: str, subnet: str, first: int, user: str, resolver: str, disk: str) -> None:
+@click.option("--trust", is_flag=True, help="Add the hosts' keys to your known_hosts until `lab down`.")
+def up(count: int, name: str, subnet: str, first: int, user: str, resolver: str, disk: str, trust: bool) -> None:
     """Make COUNT hosts, and print what makes ddp-orch use them."""
     from orchestrator.cli.screen import say
     from orchestrator.lab import Lab
 
-    made = Lab.up(count, name=name, subnet=subnet, first=first, user=user, resolver=resolver, disk=disk)
+    made = Lab.up(count, name=name, subnet=subnet, first=first, user=user, resolver=resolver, disk=disk, trust=trust)
     say(f"{count} hosts: {', '.join(f'{host.name} ({host.address})' for host in made.hosts.values())}")
-    say('make this shell use them, by hand or with eval "$(ddp-orch lab env)":')
+    option = "" if name == "lab" else f" --name {name}"
+    say(f'make this shell use them, by hand or with eval "$(ddp-orch lab env{option})":')
     _print_environment(made)
     say("next: ddp-orch preflight")
 
@@ -68,9 +70,10 @@ def _print_environment(made: Lab) -> None:
 @named
 def down(name: str) -> None:
     """Take the hosts away, whatever state they are in."""
+    from orchestrator.cli.screen import say
     from orchestrator.lab import Lab
 
-    Lab.down(name)
+    say(f"the lab {name!r} is gone" if Lab.down(name) else f"there was no lab {name!r}")
 
 
 @lab.command()

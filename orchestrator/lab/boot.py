@@ -1,4 +1,7 @@
-"""What a virtual host is made of: namespaces, a copy-on-write root, and a first process that keeps sshd."""
+"""What a virtual host is made of: namespaces, a copy-on-write root, and a first process that keeps sshd.
+
+Its root is root: a host has its own network, files, processes and names, but it is no jail for hostile code.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from orchestrator.lab.network import SYSTEM_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +22,7 @@ SSHD = """\
 Port 22
 ListenAddress {address}
 HostKey /etc/ssh/lab_host_key
-PidFile /run/sshd.pid
+PidFile {pid_file}
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
@@ -26,8 +31,12 @@ UseDNS no
 PrintMotd no
 Subsystem sftp internal-sftp
 SetEnv PATH={path}
-{options}
 """
+SSHD_PID = "/run/sshd.pid"
+# What an SSH session and `exec` find programs in: the interpreter that runs ddp-orch first.
+HOST_PATH = f"{sys.prefix}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+# Where Linux systems keep programs; each may be a mount of its own.
+SYSTEM_FOLDERS = ("/usr", "/usr/local", "/opt")
 
 # Runs as the first process of the host's own namespaces, before its root is its root. An overlay of / shows every other
 # mount as empty, so what lies on one is bound in, read-only. /root and /home are the host's own: this machine's keys
@@ -57,7 +66,13 @@ mount --bind "$D/disk/root-home" "$R/root"
 mount --bind "$D/disk/home" "$R/home"
 chmod 711 "$R/root"
 printf '%s\n' "$BINDS" | while IFS= read -r path; do
+    [ -n "$path" ] || continue
     mkdir -p "$R$path"
+    above=$(dirname "$path")
+    while [ "$above" != / ]; do   # trainer has to get there too; this changes the host's copy alone
+        chmod o+x "$R$above" 2> /dev/null || :
+        above=$(dirname "$above")
+    done
     mount --rbind "$path" "$R$path"
     mount -o remount,bind,ro "$R$path"
 done
@@ -71,6 +86,7 @@ if [ ! -e "$R/etc/ssh/lab_host_key" ]; then
     mkdir -p "$R/etc/ssh"
     install -m 600 "$D/host_key" "$R/etc/ssh/lab_host_key"
     sed -i 's/^root:[^:]*:/root:*:/' "$R/etc/shadow"   # a locked account ("!") is refused even with a key
+    sed -i '/^trainer:/d' "$R/etc/passwd" "$R/etc/group" "$R/etc/shadow"
     echo "trainer:x:$TRAINER:$TRAINER::/home/trainer:/bin/bash" >> "$R/etc/passwd"
     echo "trainer:x:$TRAINER:" >> "$R/etc/group"
     echo "trainer:*:19000:0:99999:7:::" >> "$R/etc/shadow"
@@ -82,23 +98,32 @@ if [ ! -e "$R/etc/ssh/lab_host_key" ]; then
     chown -R "$TRAINER:$TRAINER" "$R/home/trainer"
 fi
 install -m 600 "$D/sshd_config" "$R/etc/ssh/lab_sshd_config"
-export HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export HOME=/root
 cd "$R"
-# sh as the first process: `wait` collects orphans too, and goes on when sshd is gone.
+pivot_root . .   # this machine's own mounts are out of the host's reach
+umount -l .
+# sh as the first process: it collects orphans, also when sshd is gone, and another sshd may be started by hand.
 exec chroot . /bin/sh -c 'cd /; /usr/sbin/sshd -D -e -f /etc/ssh/lab_sshd_config & while :; do wait; sleep 0.2; done'
 """
 
 
 def sshd_config(address: str, options: Sequence[str]) -> str:
-    """Return the host's sshd_config; `options` come last, where OpenSSH's defaults stood (the first of two wins)."""
-    path = f"{sys.prefix}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-    return SSHD.format(address=address, path=path, options="\n".join(options))
+    """Return a host's sshd_config.
+
+    Args:
+        address: where sshd listens.
+        options: further lines, each in place of ours with the same keyword; a Match block comes last.
+    """
+    ours = SSHD.format(address=address, path=HOST_PATH, pid_file=SSHD_PID).splitlines()
+    replaced = {line.split(maxsplit=1)[0].lower() for line in options if line.strip()}
+    kept = [line for line in ours if line.split(maxsplit=1)[0].lower() not in replaced]
+    return "".join(f"{line}\n" for line in [*kept, *options])
 
 
 def bound_paths() -> list[str]:
-    """Return what a host sees of this machine read-only: the interpreter that runs ddp-orch, and its packages."""
-    wanted = {os.path.realpath(sys.base_prefix), sys.prefix, os.path.realpath(sys.prefix)}
-    return sorted(path for path in wanted if path not in ("/", "/usr", "/usr/local"))
+    """Return what a host sees of this machine's other mounts, read-only: the interpreter, its packages, the system."""
+    wanted = {os.path.realpath(sys.base_prefix), sys.prefix, os.path.realpath(sys.prefix)} - {"/", *SYSTEM_FOLDERS}
+    return sorted(wanted | {path for path in SYSTEM_FOLDERS if Path(path).is_mount()})
 
 
 def boot(
@@ -115,7 +140,7 @@ def boot(
         sizes: of "shm" and "tmp", as mount writes them.
     """
     env = {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": SYSTEM_PATH,
         "LC_ALL": "C",
         "D": str(folder),
         "NAME": name,
@@ -132,12 +157,3 @@ def boot(
             ["ip", "netns", "exec", namespace, *isolated, "/bin/sh", "-c", INIT],
             env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
         )  # fmt: skip
-
-
-def first_process(holder: int) -> int | None:
-    """Return the pid, as this machine sees it, of a host's first process."""
-    try:
-        children = Path(f"/proc/{holder}/task/{holder}/children").read_text().split()
-    except OSError:
-        return None
-    return int(children[0]) if children else None

@@ -2,57 +2,46 @@
 
 /run/ddp-orch-lab/NAME/lab.json      what the lab is made of
 /run/ddp-orch-lab/NAME/{inventory.yaml,ssh_config,known_hosts,key}
-/run/ddp-orch-lab/NAME/HOST/         one host: its disk, its console.log
+/run/ddp-orch-lab/NAME/HOST/         one host: its disk, its console.log, what is done to its cable (unplugged, rate)
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
 import ipaddress
 import json
-import os
 import shutil
-import signal
 import socket
-import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import LabError
-from orchestrator.lab import network
-from orchestrator.lab.boot import boot, first_process, sshd_config
+from orchestrator.lab import client_files, network
+from orchestrator.lab.boot import HOST_PATH, SSHD_PID, boot, sshd_config
 from orchestrator.lab.network import run
+from orchestrator.lab.places import (
+    STATE,
+    LabHost,
+    bridge_of,
+    hosts_of,
+    leftovers,
+    locked,
+    mounts_under,
+    names,
+    network_of,
+    refuse_name,
+    refuse_used,
+)
+from orchestrator.lab.processes import NAMESPACES, first_process, kill_all_in, processes_in
+from orchestrator.lab.requirements import refuse_unable
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-STATE = Path("/run/ddp-orch-lab")
-TOOLS = ("ip", "tc", "nft", "sshd", "ssh-keygen", "unshare", "nsenter", "mount", "chroot")
 BOOT_TIMEOUT_S = 30.0
-NAME_LENGTH = 24
-TAG_LENGTH = 6
-
-
-@dataclass(frozen=True)
-class LabHost:
-    """One virtual host.
-
-    Attributes:
-        name: its hostname, `node` and the last number of its address.
-        address: its IPv4 address.
-        namespace: its network namespace.
-        cable: the bridge's end of its link.
-    """
-
-    name: str
-    address: str
-    namespace: str
-    cable: str
 
 
 @dataclass
@@ -67,8 +56,8 @@ class Lab:
         resolver: "refuses" (name look-ups fail at once) or "silent" (they are never answered).
         sizes: of each host's "disk", "shm" and "tmp", as mount writes them; each host has its own.
         sshd_options: lines for every host's sshd_config.
-        limits_before: the kernel's neighbour limits, where the lab raised them.
-        rates: links that are shaped.
+        limits_before: the kernel's neighbour limits before any lab raised them, where this one needs them raised.
+        trusted_in: the known_hosts file of the user that holds the hosts' keys, or "".
     """
 
     name: str
@@ -79,7 +68,7 @@ class Lab:
     sizes: dict[str, str] = field(default_factory=lambda: {"disk": "4g", "shm": "512m", "tmp": "512m"})
     sshd_options: tuple[str, ...] = ()
     limits_before: dict[str, int] = field(default_factory=dict)
-    rates: dict[str, str] = field(default_factory=dict)
+    trusted_in: str = ""
 
     # --- where things are ---
 
@@ -111,7 +100,7 @@ class Lab:
     @property
     def bridge(self) -> str:
         """The bridge's name."""
-        return f"dl{_tag(self.name)}"
+        return bridge_of(self.name)
 
     # --- making and taking away ---
 
@@ -127,6 +116,7 @@ class Lab:
         resolver: str = "refuses",
         sshd_options: Sequence[str] = (),
         disk: str = "4g",
+        trust: bool = False,
     ) -> Lab:
         """Make a lab and wait until every host takes SSH connections.
 
@@ -137,23 +127,24 @@ class Lab:
             first: last number of the first host's address.
             user: "root" or "trainer", for the inventory.
             resolver: "refuses" or "silent".
-            sshd_options: further lines for sshd_config; OpenSSH's defaults hold for what is not set.
-            disk: size of each host's disk.
+            sshd_options: lines for sshd_config, in place of ours; OpenSSH's defaults hold for what is not set.
+            disk: size of each host's disk, in memory.
+            trust: add the hosts' keys to the caller's own known_hosts until `down`.
         Raises:
             LabError: it cannot be made here; nothing of it is left.
         """
-        _refuse_unable()
-        if not (name.isascii() and name.isalnum() and len(name) <= NAME_LENGTH):
-            raise LabError(f"a lab's name is made of letters and digits, at most {NAME_LENGTH}: {name!r}")
-        net = _network(subnet)
-        if count < 1 or first < 2 or first + count > net.num_addresses - 1:
+        refuse_unable()
+        refuse_name(name)
+        net = network_of(subnet)
+        if count < 1 or first < 2 or first + count > net.num_addresses - 1:  # number 1 is this machine
             raise LabError(f"{subnet} has no room for {count} hosts from number {first} on")
-        lab = cls(name, subnet, _hosts(name, net, first, count), user, resolver, sshd_options=tuple(sshd_options))
+        lab = cls(name, subnet, hosts_of(name, net, first, count), user, resolver, sshd_options=tuple(sshd_options))
         lab.sizes["disk"] = disk
-        with _locked():
+        lab.trusted_in = str(client_files.users_known_hosts()) if trust else ""
+        with locked():
             if lab.folder.exists():
                 raise LabError(f"the lab {name!r} is up already", try_this=f"ddp-orch lab down --name {name}")
-            network.refuse_used_subnet(net)
+            refuse_used(net)
             try:
                 lab._make()
             except BaseException:
@@ -168,9 +159,14 @@ class Lab:
         Raises:
             LabError: there is none of that name.
         """
+        refuse_unable()
+        refuse_name(name)
         try:
             body = json.loads((STATE / name / "lab.json").read_text())
         except (OSError, ValueError) as error:
+            if (STATE / name).exists():
+                mend = f"ddp-orch lab down --name {name}"
+                raise LabError(f"the making of the lab {name!r} was cut short", try_this=mend) from error
             raise LabError(f"there is no lab {name!r} here", try_this="ddp-orch lab up") from error
         body["hosts"] = {host: LabHost(**parts) for host, parts in body["hosts"].items()}
         return cls(**{**body, "sshd_options": tuple(body["sshd_options"])})
@@ -178,56 +174,68 @@ class Lab:
     @classmethod
     def names(cls) -> list[str]:
         """Return the names of all labs on this machine, also of those whose making was cut short."""
-        return sorted(path.name for path in STATE.iterdir() if path.is_dir()) if STATE.is_dir() else []
+        return names()
 
     @classmethod
-    def down(cls, name: str = "lab") -> None:
-        """Take a lab away, whole or not; doing it twice is fine."""
-        _refuse_unable()
-        with _locked():
+    def down(cls, name: str = "lab") -> bool:
+        """Take a lab away, whole or not; doing it twice is fine.
+
+        Returns:
+            Whether there was anything of it.
+        Raises:
+            LabError: something of it is left.
+        """
+        refuse_unable()
+        refuse_name(name)
+        with locked():
+            there = (STATE / name).exists() or bool(leftovers(name))
             try:
                 lab = cls.load(name)
             except LabError:
                 lab = cls(name, "", {})
             lab._take_away()
+            if left := leftovers(name):
+                raise LabError(f"the lab {name!r} cannot be taken away whole: {', '.join(left)} is left")
+        return there
 
     def _make(self) -> None:
         self.folder.mkdir(parents=True, mode=0o700)
-        net = _network(self.subnet)
-        if len(self.hosts) > network.MANY_HOSTS:
-            self.limits_before = network.raise_neighbour_limits()
+        net = network_of(self.subnet)
+        many = len(self.hosts) > network.MANY_HOSTS
+        if many:
+            self.limits_before = _limits_before_other_labs() or network.neighbour_limits()
         self._save()  # from here on `down` knows what to look for
+        if many:
+            network.raise_neighbour_limits()
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"lab {self.name}", "-f", str(self.key_path))
-        network.make_bridge(self.bridge, ipaddress.ip_interface(f"{net[1]}/{net.prefixlen}"))  # type: ignore[arg-type]
+        network.make_bridge(self.bridge, ipaddress.IPv4Interface(f"{net[1]}/{net.prefixlen}"))
         for host in self.hosts.values():
-            network.plug_in(
-                host.namespace, host.cable, self.bridge, ipaddress.IPv4Interface(f"{host.address}/{net.prefixlen}")
-            )
             folder = self.folder / host.name
             (folder / "disk").mkdir(parents=True)
             run("mount", "-t", "tmpfs", "-o", f"size={self.sizes['disk']},mode=755", "tmpfs", str(folder / "disk"))
             run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", host.name, "-f", str(folder / "host_key"))
             (folder / "sshd_config").write_text(sshd_config(host.address, self.sshd_options))
-        self._write_client_files()
+        client_files.write_client_files(
+            self.folder, {host.name: host.address for host in self.hosts.values()}, self.user
+        )
         for name in self.hosts:
             self._boot(name)
         for name in self.hosts:
             self._await_sshd(name)
+        if self.trusted_in:
+            client_files.trust(Path(self.trusted_in), self.name, self.known_hosts_path.read_text())
 
     def _take_away(self) -> None:
-        prefix = f"dl{_tag(self.name)}-"
-        namespaces = [line.split()[0] for line in run("ip", "netns", "list", check=False).splitlines() if line.strip()]
-        for namespace in namespaces:
-            if namespace.startswith(prefix):
-                _kill_all_in(namespace)
-                run("ip", "netns", "del", namespace, check=False)
+        for path in NAMESPACES.glob(f"{self.bridge}-*"):
+            _end(path.name)
+            run("ip", "netns", "del", path.name, check=False)
         network.remove_bridge(self.bridge)
-        for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
-            where = line.split()[1]
-            if where.startswith(f"{self.folder}/"):
-                run("umount", "-l", where, check=False)
+        for where in reversed(mounts_under(self.folder)):
+            run("umount", "-l", where, check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
-        if self.limits_before and not any(Lab.load(name).limits_before for name in self.names()):
+        if self.trusted_in:
+            client_files.forget(Path(self.trusted_in), self.name)
+        if self.limits_before and not _limits_before_other_labs():
             network.set_neighbour_limits(self.limits_before)
 
     # --- breaking and mending ---
@@ -238,12 +246,13 @@ class Lab:
         Raises:
             LabError: the host is not up.
         """
-        pid = self._first_process(host)
+        pid = first_process(self._host(host).namespace)
         if pid is None:
-            raise LabError(f"{host} is switched off", try_this=f"ddp-orch lab start {host}")
+            raise LabError(f"{host} is switched off", try_this=f"ddp-orch lab start {host}{self._option}")
         inside = ["nsenter", "-t", str(pid), "-m", "-u", "-i", "-n", "-p", "-r", "-w", "--"]
-        as_user = [] if user == "root" else ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
-        return [*inside, *as_user, *argv]
+        # A fresh environment: the caller's own (HOME, PYTHONPATH, VIRTUAL_ENV, tokens) is not the host's.
+        as_user = ["setpriv", "--reset-env", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+        return [*inside, *as_user, "env", f"PATH={HOST_PATH}", *argv]
 
     def run(self, host: str, *argv: str, check: bool = True, user: str = "root") -> str:
         """Run a command inside a host and return what it printed."""
@@ -252,46 +261,72 @@ class Lab:
     def kill(self, host: str) -> None:
         """Cut a host's power: silence on the wire first, or the kernel would reset every connection; then all dies."""
         found = self._host(host)
-        run("ip", "link", "set", found.cable, "down")
-        _kill_all_in(found.namespace)
-        self._await_end(host)
+        with locked():
+            network.set_cable(found.cable, plugged=False)
+            _end(found.namespace)
+            network.tear_out(found.namespace, found.cable)
 
     def start(self, host: str) -> None:
-        """Switch a host on again; its disk is as it was, /tmp, /run and /dev/shm are empty."""
-        if self._first_process(host) is not None:
-            raise LabError(f"{host} is on already")
-        run("ip", "link", "set", self._host(host).cable, "up")
-        self._boot(host)
-        self._await_sshd(host)
+        """Switch a host on again; its disk is as it was, /tmp, /run and /dev/shm are empty.
+
+        Raises:
+            LabError: it is on already, or does not come up.
+        """
+        found = self._host(host)
+        with locked():
+            if first_process(found.namespace) is not None:
+                raise LabError(f"{host} is on already")
+            network.tear_out(found.namespace, found.cable)  # it may have died in another way than by `kill`
+            self._boot(host)
+            self._await_sshd(host)
 
     def cut(self, host: str) -> None:
-        """Pull a host's network cable."""
-        run("ip", "link", "set", self._host(host).cable, "down")
+        """Pull a host's network cable; it stays out when the host is switched off and on."""
+        cable = self._host(host).cable
+        self._mark(host, "unplugged").touch()
+        network.set_cable(cable, plugged=False)
 
     def heal(self, host: str) -> None:
         """Plug it in again."""
-        run("ip", "link", "set", self._host(host).cable, "up")
+        cable = self._host(host).cable
+        self._mark(host, "unplugged").unlink(missing_ok=True)
+        network.set_cable(cable, plugged=True)
 
     def rate(self, host: str, rate: str) -> None:
-        """Limit a host's link in both directions, `1gbit` say, or lift the limit with "off"."""
+        """Limit a host's link in both directions, `1gbit` say, or lift the limit with "off".
+
+        Raises:
+            LabError: tc does not know that rate; the link is as before.
+        """
         found = self._host(host)
+        if first_process(found.namespace) is None:
+            raise LabError(f"{host} is switched off", try_this=f"ddp-orch lab start {host}{self._option}")
         network.shape(found.namespace, found.cable, rate)
-        self.rates.pop(host, None)
-        if rate != "off":
-            self.rates[host] = rate
-        self._save()
+        self._mark(host, "rate").write_text("" if rate == "off" else rate)
+
+    def configure_sshd(self, host: str, *options: str) -> None:
+        """Give one host's sshd other options from now on, in place of those of `up`; it reads them at once.
+
+        Raises:
+            LabError: the host is off, or sshd does not take them (it goes on as before).
+        """
+        config = sshd_config(self._host(host).address, options)
+        write = "cat > /run/new && /usr/sbin/sshd -t -f /run/new && mv /run/new /etc/ssh/lab_sshd_config"
+        run(*self.exec(host, ["sh", "-c", f'{write} && kill -HUP "$(cat {SSHD_PID})"']), stdin=config)
+        (self.folder / host / "sshd_config").write_text(config)
 
     def status(self) -> dict[str, dict[str, object]]:
         """Return of each host: address, power, cable, rate, and how many processes run in it."""
         seen: dict[str, dict[str, object]] = {}
         for host in self.hosts.values():
-            flags = int((Path("/sys/class/net") / host.cable / "flags").read_text(), 16)
+            inside = [pid for pid in processes_in(host.namespace).values() if pid is not None]
+            rate = self._mark(host.name, "rate")
             seen[host.name] = {
                 "address": host.address,
-                "power": "on" if self._first_process(host.name) is not None else "off",
-                "cable": "plugged" if flags & 1 else "cut",  # IFF_UP of <linux/if.h>
-                "rate": self.rates.get(host.name, ""),
-                "processes": len(network.processes_in(host.namespace)),
+                "power": "on" if 1 in inside else "off",
+                "cable": "cut" if self._mark(host.name, "unplugged").exists() else "plugged",
+                "rate": rate.read_text() if rate.exists() else "",
+                "processes": len(inside),
             }
         return seen
 
@@ -308,11 +343,31 @@ class Lab:
         new.write_text(json.dumps(asdict(self)))
         new.replace(path)
 
+    def _mark(self, host: str, what: str) -> Path:
+        """Return a file beside a host's disk: what is done to it from outside is kept there, for every command."""
+        return self.folder / host / what
+
+    @property
+    def _option(self) -> str:
+        """What a command needs to mean this lab."""
+        return "" if self.name == "lab" else f" --name {self.name}"
+
     def _boot(self, name: str) -> None:
+        """Give a host a network of its own and start its first process."""
         host = self.hosts[name]
+        address = ipaddress.IPv4Interface(f"{host.address}/{network_of(self.subnet).prefixlen}")
+        network.plug_in(host.namespace, host.cable, self.bridge, address)
+        if self._mark(name, "rate").exists() and (rate := self._mark(name, "rate").read_text()):
+            network.shape(host.namespace, host.cable, rate)
+        if self.resolver == "silent":
+            # Dropped on the way in: dropped on the way out, the sender would be told.
+            drops = [f'add rule inet lab input iifname "lo" {kind} dport 53 drop' for kind in ("udp", "tcp")]
+            chain = "add chain inet lab input { type filter hook input priority 0; }"
+            network.load_rules("add table inet lab", chain, *drops, namespace=host.namespace)
+        network.set_cable(host.cable, plugged=not self._mark(name, "unplugged").exists())
         lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost"]
         lines += [f"{other.address} {other.name}" for other in self.hosts.values()]
-        holder = boot(
+        _holders[host.namespace] = boot(
             self.folder / name,
             namespace=host.namespace,
             name=name,
@@ -320,139 +375,46 @@ class Lab:
             key=self.key_path,
             sizes=self.sizes,
         )
-        (self.folder / name / "holder").write_text(str(holder.pid))
-        _holders.append(holder)
-        if self.resolver == "silent":
-            # Dropped on the way in: dropped on the way out, the sender would be told.
-            rules = "table inet lab { chain input { type filter hook input priority 0; "
-            rules += 'iifname "lo" udp dport 53 drop; iifname "lo" tcp dport 53 drop; } }\n'
-            run(
-                "ip",
-                "netns",
-                "exec",
-                host.namespace,
-                "nft",
-                "-f",
-                "-",
-                stdin=f"table inet lab\ndelete table inet lab\n{rules}",
-            )
-
-    def _first_process(self, name: str) -> int | None:
-        self._host(name)
-        try:
-            return first_process(int((self.folder / name / "holder").read_text()))
-        except (OSError, ValueError):
-            return None
 
     def _await_sshd(self, name: str) -> None:
+        """Wait until a host that was just started takes SSH connections; behind a cut cable, until it would."""
+        host = self.hosts[name]
+        unplugged = self._mark(name, "unplugged").exists()
         end = time.monotonic() + BOOT_TIMEOUT_S
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError), socket.create_connection((self.hosts[name].address, 22), 1) as sock:
-                if sock.recv(4) == b"SSH-":
+        while time.monotonic() < end and _holders[host.namespace].poll() is None:
+            if unplugged:
+                if _listens(host.namespace):
                     return
-            time.sleep(0.05)
-        words = (self.folder / name / "console.log").read_text(errors="replace").strip().splitlines()
+            else:
+                with contextlib.suppress(OSError), socket.create_connection((host.address, 22), 1) as sock:
+                    if sock.recv(4) == b"SSH-":
+                        return
+            time.sleep(0.02)
+        console = (self.folder / name / "console.log").read_text(errors="replace").splitlines()
+        words = [line.strip() for line in console if line.strip() and "dmesg(1)" not in line]
         raise LabError(f"{name} did not come up: {words[-1] if words else 'its console is empty'}")
 
-    def _await_end(self, name: str) -> None:
-        end = time.monotonic() + BOOT_TIMEOUT_S
-        while network.processes_in(self.hosts[name].namespace) and time.monotonic() < end:
-            time.sleep(0.02)
 
-    def _write_client_files(self) -> None:
-        lines = [
-            f"{host.address} {(self.folder / host.name / 'host_key.pub').read_text()}" for host in self.hosts.values()
-        ]
-        self.known_hosts_path.write_text("".join(lines))
-        self.ssh_config_path.write_text(
-            f"# written by ddp-orch lab up; use it with: ssh -F {self.ssh_config_path} {next(iter(self.hosts))}\n"
-            + "".join(f"Host {host.name}\n  HostName {host.address}\n" for host in self.hosts.values())
-            + f"Host *\n  User {self.user}\n  IdentityFile {self.key_path}\n  IdentitiesOnly yes\n"
-            f"  UserKnownHostsFile {self.known_hosts_path}\n  HashKnownHosts no\n"
-        )
-        threads = max(1, (os.cpu_count() or 1) // len(self.hosts))
-        hosts = "".join(f"  - name: {host.name}\n    address: {host.address}\n" for host in self.hosts.values())
-        self.inventory_path.write_text(
-            "# Virtual hosts on one machine, written by ddp-orch lab up.\n"
-            f"defaults:\n  user: {self.user}\n  key: {self.key_path}\n"
-            f"  python: {sys.prefix}/bin/python\n  processes: 1\n"
-            f"env:\n  OMP_NUM_THREADS: {threads}   # they share this machine's CPUs\n"
-            f"hosts:\n{hosts}"
-        )
+# The children that hold hosts which this process started, by network namespace.
+_holders: dict[str, subprocess.Popen[bytes]] = {}
 
 
-def leftovers() -> list[str]:
-    """Return what labs have on this machine at the moment: mounts, links and network namespaces."""
-    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    found = [where for where in mounts if where.startswith(f"{STATE}/")]
-    found += [f"link {path.name}" for path in sorted(Path("/sys/class/net").glob("dl" + "[0-9a-f]" * TAG_LENGTH + "*"))]
-    return found + [
-        f"namespace {path.name}" for path in sorted(Path("/run/netns").glob("dl" + "?" * TAG_LENGTH + "-*"))
-    ]
+def _end(namespace: str) -> None:
+    """Kill everything in a host at once."""
+    kill_all_in(namespace)
+    if holder := _holders.pop(namespace, None):
+        holder.wait(BOOT_TIMEOUT_S)
 
 
-_holders: list[subprocess.Popen[bytes]] = []  # kept, so that Python does not complain of children it never waited for
+def _listens(namespace: str) -> bool:
+    """Return whether something listens on port 22 inside a host, as its kernel tells."""
+    return "LISTEN" in run("ip", "netns", "exec", namespace, "ss", "-Hltn", "sport = :22", check=False)
 
 
-def _tag(name: str) -> str:
-    """Return a short name for a lab, for interfaces, whose names have at most 15 characters."""
-    return hashlib.sha256(name.encode()).hexdigest()[:TAG_LENGTH]
-
-
-def _network(subnet: str) -> ipaddress.IPv4Network:
-    try:
-        return ipaddress.IPv4Network(subnet)
-    except ValueError as error:
-        raise LabError(f"{subnet} is no IPv4 network: {error}", try_this="--subnet 10.77.0.0/24") from error
-
-
-def _hosts(name: str, net: ipaddress.IPv4Network, first: int, count: int) -> dict[str, LabHost]:
-    hosts = {}
-    for number in range(first, first + count):
-        host = f"node{number}"
-        hosts[host] = LabHost(host, str(net[number]), f"dl{_tag(name)}-{host}", f"dl{_tag(name)}-{number}")
-    return hosts
-
-
-def _refuse_unable() -> None:
-    """Say what is missing for virtual hosts on this machine.
-
-    Raises:
-        LabError: they cannot be made here.
-    """
-    if sys.platform != "linux":
-        raise LabError("virtual hosts need Linux", try_this="ddp-orch run -i inventory/local.yaml")
-    if os.geteuid() != 0:
-        raise LabError(
-            "virtual hosts need root: they are made of namespaces and mounts", try_this="sudo ddp-orch lab up"
-        )
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    missing = [tool for tool in TOOLS if shutil.which(tool, path=path) is None]
-    if missing:
-        raise LabError(
-            f"virtual hosts need {', '.join(missing)}, which this machine lacks",
-            try_this="apt-get install openssh-server openssh-client iproute2 nftables util-linux",
-        )
-
-
-@contextlib.contextmanager
-def _locked() -> Iterator[None]:
-    """Let one lab be made or taken away at a time."""
-    STATE.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (STATE / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _kill_all_in(namespace: str) -> None:
-    """Kill every process of a host. Its first process takes the others of its pid namespace along."""
-    for _ in range(100):
-        pids = network.processes_in(namespace)
-        if not pids:
-            return
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for holder in _holders:
-            holder.poll()
-        time.sleep(0.02)
+def _limits_before_other_labs() -> dict[str, int]:
+    """Return the neighbour limits from before the labs that now stand raised them; nothing where none did."""
+    for name in names():
+        with contextlib.suppress(LabError):
+            if limits := Lab.load(name).limits_before:
+                return limits
+    return {}
