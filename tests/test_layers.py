@@ -87,7 +87,8 @@ def test_a_node_program_needs_nothing_but_python_3_8(path: Path) -> None:
 
     source = path.read_text()
     ast.parse(source, feature_version=(3, 8))
-    assert {name.split(".")[0] for name in imports_of(path)} <= sys.stdlib_module_names
+    beside = {"heartbeat"} if path.stem == "supervisor" else set()  # written into the run folder with it
+    assert {name.split(".")[0] for name in imports_of(path)} <= sys.stdlib_module_names | beside
     assert len(source.splitlines()) <= 400
 
 

@@ -71,6 +71,15 @@ def below(root: str, *names: str) -> str:
     return os.path.join(root, *names)
 
 
+def make_private(path: str, *, new: bool = False) -> None:
+    """Make a folder, and those above it that are missing, for this account alone."""
+    before = os.umask(0o077)  # makedirs gives its mode to the last one only
+    try:
+        os.makedirs(path, exist_ok=not new)
+    finally:
+        os.umask(before)
+
+
 def checked(manifest: list[Any]) -> list[Entry]:
     """Return a manifest that cannot lead outside its target.
 
@@ -135,7 +144,7 @@ class Receiver:
             raise Refused("%r is no place to write to" % target)
         self.entries = entries
         self.path = below(workdir, kind, name)
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(self.path))
         # Snapshots are built beside their place; data is filled in its place.
         self.work = self.path
         # What a data folder held after the last sync: large files are not read again while size and time stand.
@@ -151,22 +160,24 @@ class Receiver:
     def missing(self) -> list[int]:
         """Return the files that have to be sent; those that lie in an older snapshot are taken from there."""
         if self.is_code and os.path.isdir(self.path):
-            if all(is_whole(os.path.join(self.path, entry[0]), *self._what(entry)) for entry in self.entries):
+            if all(is_whole(os.path.join(self.path, entry[0]), entry[1], *entry[3:]) for entry in self.entries):
                 return []
             remove_tree(self.path)  # somebody wrote into it
         known = self._older_files() if self.is_code else {}
         wanted = []
-        os.makedirs(self.work, mode=0o700, exist_ok=True)
+        make_private(self.work)
         for index, entry in enumerate(self.entries):
             path = os.path.join(self.work, entry[0])
-            if self._was_seen(path, entry) or is_whole(path, *self._what(entry)):
+            if self._was_seen(path, entry) or is_whole(path, entry[1], *entry[3:]):
                 continue
             if entry[1] == "dir":
                 os.makedirs(path, exist_ok=True)
                 continue
             os.makedirs(os.path.dirname(path), exist_ok=True)
             if entry[1] == "link":
-                self._link(path, entry[4])
+                if os.path.lexists(path):
+                    os.unlink(path)
+                os.symlink(entry[4], path)
             elif entry[4] in known and is_whole(known[entry[4]], "file", entry[3], entry[4]):
                 shutil.copyfile(known[entry[4]], path)
             else:
@@ -246,16 +257,6 @@ class Receiver:
             json.dump(seen, stream)
         os.replace(self.seen_path + ".new", self.seen_path)
 
-    @staticmethod
-    def _what(entry: Entry) -> tuple[str, int, str]:
-        return entry[1], entry[3], entry[4]
-
-    @staticmethod
-    def _link(path: str, target: str) -> None:
-        if os.path.islink(path) or os.path.isfile(path):
-            os.unlink(path)
-        os.symlink(target, path)
-
     def _older_files(self) -> dict[str, str]:
         """Return digest -> path over the newest snapshots, by the index that each one has beside it."""
         found: dict[str, str] = {}
@@ -321,7 +322,7 @@ def copy_for_run(order: dict[str, Any], workdir: str) -> None:
     source = below(workdir, *order["target"].split("/"))
     run_dir = below(workdir, "runs", order["run"], order["host"])
     target = os.path.join(run_dir, "work")
-    os.makedirs(target, mode=0o700)
+    make_private(target, new=True)
     for folder, folders, files in os.walk(source):
         to = os.path.normpath(os.path.join(target, os.path.relpath(folder, source)))
         for name in folders + files:
@@ -379,7 +380,7 @@ def main() -> None:
     workdir = os.path.expanduser(order.get("workdir", ""))
     try:
         if workdir:
-            os.makedirs(workdir, mode=0o700, exist_ok=True)
+            make_private(workdir)
         if order["do"] == "receive":
             receive_folder(order, workdir)
         elif order["do"] == "copy":

@@ -8,8 +8,7 @@ and as a file in the run folder, `python supervisor.py RUN_DIR`, it is the super
 input.
 
 A process belongs to the run if it descends from the supervisor, which is a child subreaper, or has the run's random
-marker in its environment. Nothing is ever found by name.
-Standard library only, Python 3.8 or newer, Linux.
+marker in its environment; nothing is found by name. Standard library only, Python 3.8 or newer, Linux.
 """
 
 from __future__ import annotations
@@ -156,6 +155,7 @@ class Supervisor:
         self.run_dir = run_dir
         self.marker = order["marker"]
         self.order = order
+        self.failed = False  # a rank of this host has failed, before anything was stopped
         own = stat_of(os.getpid())
         self.state: dict[str, Any] = {
             "schema": SCHEMA,
@@ -235,11 +235,13 @@ class Supervisor:
                 # torchrun gives the other ranks of this host 30 s to end; their state is lost anyway.
                 give_up_at = time.monotonic() + AFTER_FAILURE_S
                 beats.last_words({"state": "failed"})
+                self.failed = True
             if select.select([0], [], [], 0)[0] and (line := sys.stdin.buffer.readline()):
                 beats.meet(json.loads(line)["peers"])
             beats.beat(self.state)
             beats.listen()
-            stop = stop or beats.trouble()
+            if not self.failed:  # the others end because of us, and say so: that is no news
+                stop = stop or beats.trouble()
         if stop is not None:
             beats.last_words({"state": "stopping", "stop": stop})
             code = self.stop(agent.pid, stop)
@@ -280,7 +282,7 @@ class Supervisor:
     def finish(self, code: int | None, stop: dict[str, Any] | None) -> None:
         """Kill what is left, look again, and write the final state."""
         left = kill_all(self.marker, os.getpid())
-        state = "stopped" if stop is not None else "succeeded" if code == 0 else "failed"
+        state = "failed" if self.failed else "stopped" if stop is not None else "succeeded" if code == 0 else "failed"
         shutil.rmtree(os.path.join(self.run_dir, "torchrun"), ignore_errors=True)  # torchrun's own, empty, log folders
         self.note(state=state, agent_exit=code, ranks=self.ranks(), left_over=left, ended_at=time.time())
 

@@ -62,8 +62,13 @@ def processes(lab: Lab) -> dict[str, list[str]]:
     found = {}
     for name in lab.hosts:
         text = lab.run(name, "ps", "-eo", "args", check=False)
-        found[name] = [line for line in text.splitlines() if "ddp-orch/runs" in line or "torch.distributed" in line]
+        found[name] = [line for line in text.splitlines() if belongs_to_a_run(line)]
     return found
+
+
+def belongs_to_a_run(args: str) -> bool:
+    """Supervisor, torchrun, rank_entry, or `python -u script.py`; not the programs that a controller talks with."""
+    return "ddp-orch/runs" in args or "torch.distributed" in args or (" -u " in args and " -c " not in args)
 
 
 def clean(lab: Lab) -> bool:
@@ -191,6 +196,8 @@ def test_a_detached_run_is_stopped_from_elsewhere(lab_two: Lab, project: Path) -
     assert started.returncode == 0, started.stderr
     name = started.stdout.strip()
     assert re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", name)
+    read = "cat /root/ddp-orch/runs/*/*/logs/*.out"
+    wait_until(lambda: "waiting" in lab_two.run("node43", "sh", "-c", read, check=False))
     again = ddp("preflight", cwd=project)
     assert again.returncode == 5
     assert "29500" in again.stdout
@@ -226,7 +233,7 @@ def test_a_host_without_power_ends_the_run_on_the_other(lab_two: Lab, project: P
 
 def processes_on(lab: Lab, host: str) -> list[str]:
     text = lab.run(host, "ps", "-eo", "args")
-    return [line for line in text.splitlines() if "ddp-orch/runs" in line]
+    return [line for line in text.splitlines() if belongs_to_a_run(line)]
 
 
 def test_a_secret_reaches_the_script_and_nothing_else(lab_two: Lab, project: Path) -> None:

@@ -388,3 +388,19 @@ def test_words_without_the_runs_secret_are_not_believed(make_run: Callable[[], R
         assert run.state()["alive"] is True
         forger.sendto(hmac.digest(b"s", body, hashlib.sha256) + body, ("127.0.0.1", port))
     assert finished(run)["stop"]["why"] == "other failed"
+
+
+def test_a_host_that_failed_stays_failed_whatever_the_others_answer(make_run: Callable[[], Run]) -> None:
+    # Its other rank ignores TERM, so torchrun is still waiting when the others' word comes back.
+    runs = [make_run(), make_run()]
+    fails = "import os, signal, sys, time; signal.signal(15, 1); time.sleep(1)\n"
+    fails += "sys.exit(4) if os.environ['RANK'] == '1' else time.sleep(60)"
+    with contextlib.ExitStack() as stack:
+        talks = [stack.enter_context(Conversation(run.link, "supervisor")) for run in runs]
+        orders = [runs[0].order(WAIT, ranks=1), runs[1].order(fails, ranks=2)]
+        ports = [
+            talk.ask(order, timeout_s=20)["started"]["beat_port"] for talk, order in zip(talks, orders, strict=True)
+        ]
+        talks[0].send({"peers": {runs[1].name: ["127.0.0.1", ports[1]]}})
+        talks[1].send({"peers": {runs[0].name: ["127.0.0.1", ports[0]]}})
+    assert [finished(run)["state"] for run in runs] == ["stopped", "failed"]
