@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -118,7 +119,7 @@ class RunScreen:
             shown = [setting for setting in settings if setting.name in _SHOWN_SETTINGS]
             names = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
             for setting in shown:
-                say(f"  {names}: {setting.name}={setting.value or '(empty)'}  ({setting.why})")
+                say(f"  {names}: {setting.name}={shlex.quote(setting.value)}  ({setting.why})")
         self._settings.clear()
 
 
