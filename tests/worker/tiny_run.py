@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "worker"))
 
@@ -49,7 +50,7 @@ def main() -> None:
             if place.rank == 0 and finished and "TINY_WEIGHTS" in os.environ:
                 torch.save(model.state_dict(), os.environ["TINY_WEIGHTS"])
     finally:
-        pass
+        print(f"group is gone: {not dist.is_initialized()}", flush=True)
     sys.exit(0 if finished else 143)
 
 
