@@ -69,7 +69,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     left = [what for name in _labs for what in leftovers(name)]
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        print("\nleft behind:", *left, sep="\n  ")  # noqa: T201 - the session's last word
+        print("\nleft behind:", *left, sep="\n  ")
 
 
 def _lab_name() -> str:
