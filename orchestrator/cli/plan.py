@@ -56,4 +56,9 @@ def plan(
     out().print(table)
     out().print(f"\n{made.world_size} ranks, backend {made.backend}. By hand, in the project's folder on each host:")
     for host, command in commands.items():
-        out().print(f"\n# {host}\n{shlex.join(command)}", soft_wrap=True)
+        out().print(f"\n# {host}\n{_typed(command)}", soft_wrap=True)
+
+
+def _typed(command: list[str]) -> str:
+    """Quote a command for a shell, which is to expand a leading `~/` on the host."""
+    return " ".join("~/" + shlex.quote(word[2:]) if word.startswith("~/") else shlex.quote(word) for word in command)

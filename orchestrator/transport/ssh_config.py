@@ -78,7 +78,7 @@ def resolve(
         port: port that overrides the configuration's, if any.
         key: private key that is offered first, if any.
         host: inventory name, for errors.
-        environ: the caller's environment (SSH_AUTH_SOCK, DDP_ORCH_SSH_CONFIG, DDP_ORCH_KNOWN_HOSTS).
+        environ: the caller's environment (SSH_AUTH_SOCK, DDP_ORCH_SSH_CONFIG: a file instead of OpenSSH's own).
 
     Raises:
         HostUnreachable: OpenSSH refuses its own configuration.
@@ -183,7 +183,6 @@ def _target(
     files = tuple(dict.fromkeys(path for name in named if (path := Path(name).expanduser()).is_file()))
     user_known = one("userknownhostsfile", "~/.ssh/known_hosts").split()
     global_known = one("globalknownhostsfile", "/etc/ssh/ssh_known_hosts").split()
-    extra_known = [name for name in environ.get("DDP_ORCH_KNOWN_HOSTS", "").split(":") if name]
     dialled = hostname if port == 22 else f"[{hostname}]:{port}"
     jumps = [jump.strip() for value in options.get("proxyjump", []) for jump in value.split(",")]
     agent = one("identityagent", "SSH_AUTH_SOCK") if options.get("identityagent", [""])[0].lower() != "none" else ""
@@ -194,7 +193,7 @@ def _target(
         identity_files=files,
         identities_only=one("identitiesonly", "no") == "yes",
         agent_socket=environ.get("SSH_AUTH_SOCK", "") if agent == "SSH_AUTH_SOCK" else agent,
-        known_hosts=tuple(Path(name).expanduser() for name in [*user_known, *extra_known, *global_known]),
+        known_hosts=tuple(Path(name).expanduser() for name in [*user_known, *global_known]),
         hash_known_hosts=one("hashknownhosts", "no") == "yes",
         host_key_name=one("hostkeyalias", dialled),
         jumps=tuple(jump for jump in jumps if jump and jump.lower() != "none"),

@@ -15,12 +15,14 @@ from orchestrator.errors import HostUnreachable, PreflightFailed, RunFailed
 from orchestrator.launch.environment import CLEARED, HostSituation, Setting, settings_for
 from orchestrator.launch.ranks import make_plan
 from orchestrator.launch.torchrun import agent_command
+from orchestrator.model.events import Warned
 from orchestrator.model.run_events import Prepared, Step
 from orchestrator.model.run_record import HostPart, RunRecord
 from orchestrator.transport.fan_out import failures, on_all_hosts, successes
 from orchestrator.transport.node_program import Conversation, program_text
 from orchestrator.workflows.check_hosts import check_hosts
 from orchestrator.workflows.follow_run import stop_on_host
+from orchestrator.workflows.project import backends_in_script
 from orchestrator.workflows.sync_code import make_run_copies, sync_code, sync_data
 
 if TYPE_CHECKING:
@@ -74,6 +76,10 @@ def launch_run(
         RunFailed: a host could not start its part; those that could have been stopped again.
     """
     plan = make_plan(inventory, run=_new_name(), backend=request.backend)
+    other = backends_in_script(request.project) - {plan.backend}
+    if other:
+        on_event(Warned(f"{request.project.script[0]} names its backend itself: {', '.join(sorted(other))} is used, "
+                        f"not {plan.backend}; os.environ['DDP_ORCH_BACKEND'] holds what was asked for"))  # fmt: skip
     on_event(Step(f"checking {_count(plan)}"))
     facts = _checked(pool, inventory, request, on_event)
     links = {name: pool.link(name) for name in pool.hosts}

@@ -91,3 +91,24 @@ def find_project(script: str | None, module: str | None, folder: str | None, arg
     if not path.is_relative_to(root):
         raise UsageError(f"{script} is not in the project folder {root}", try_this="--project DIR that holds it")
     return Project(root, (path.relative_to(root).as_posix(),), tuple(args), bundled=False)
+
+
+def backends_in_script(project: Project) -> set[str]:
+    """Return the backends that a script gives to init_process_group by name: for those, ours does not reach it.
+
+    Only what stands in the script as text is seen; one that takes its backend from anywhere else is not.
+    """
+    import ast
+
+    if project.bundled or project.script[0] == "-m":
+        return set()
+    try:
+        tree = ast.parse((project.folder / project.script[0]).read_text(errors="replace"))
+    except (OSError, SyntaxError, ValueError):
+        return set()  # the host will say what is wrong with it
+    found = set()
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "init_process_group":
+            named = [word.value for word in call.keywords if word.arg == "backend"]
+            found |= {value.value for value in [*call.args[:1], *named] if isinstance(value, ast.Constant)}
+    return {backend for backend in found if isinstance(backend, str)}

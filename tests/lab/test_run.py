@@ -379,3 +379,32 @@ def test_an_ordinary_user_runs_and_stops_like_root(lab_two: Lab, project: Path, 
     assert stopped.returncode == 0, stopped.stderr
     assert "0 processes left on 2 of 2 hosts" in stopped.stdout
     assert clean(lab_two)
+
+
+def test_a_default_sshd_takes_many_logins_at_once(lab_two: Lab) -> None:
+    from dataclasses import replace
+
+    from orchestrator.model.host import Host
+    from orchestrator.transport.connect import Connector
+    from orchestrator.transport.fan_out import on_all_hosts, successes
+
+    config = lab_two.run("node43", "sh", "-c", "/usr/sbin/sshd -T -f /etc/ssh/lab_sshd_config | grep maxstartups")
+    assert config == "maxstartups 10:30:100\n"
+    connector = Connector(environ=os.environ)
+    first = Host(name="n", address="192.168.20.43", ssh="192.168.20.43")
+    work = {f"n{n}": (lambda n=n: connector.connect(replace(first, name=f"n{n}"))) for n in range(30)}
+    links = successes(on_all_hosts(work, deadline_s=60))
+    assert len(links) == 30
+    for link in links.values():
+        link.close()
+
+
+def test_a_script_that_names_its_own_backend_is_told(lab_two: Lab, project: Path) -> None:
+    assert lab_two.hosts
+    (project / "own.py").write_text(HELLO.replace('os.environ["DDP_ORCH_BACKEND"]', "backend='gloo'") + DONE)
+    text = lab_two.inventory_path.read_text().replace("processes: 1", "gpus: 1")
+    (project / "gpus.yaml").write_text(text)
+    done = ddp("run", "-i", "gpus.yaml", "own.py", cwd=project)
+    assert done.returncode == 5  # no GPU here, and preflight says so; the word about the backend came first
+    assert "own.py names its backend itself: gloo is used, not nccl" in done.stderr
+    assert "nvidia-smi" in done.stderr

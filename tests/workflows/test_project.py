@@ -7,7 +7,7 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.launch.ranks import make_plan
 from orchestrator.model.host import Host, Inventory
-from orchestrator.workflows.project import bundled_folder, find_project
+from orchestrator.workflows.project import backends_in_script, bundled_folder, find_project
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,3 +76,18 @@ def test_a_script_of_the_users_gets_its_own_arguments_and_nothing_else() -> None
     project = find_project("tools/train.py", None, None, ["--", "a b"])
     plan = make_plan(Inventory((Host(name="a", address="10.0.0.1", ssh="a"),)), run="r", backend=None)
     assert project.script_argv(plan, plan.launches[0], "/d") == ["tools/train.py", "--", "a b"]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("dist.init_process_group(backend='gloo', init_method='env://')", {"gloo"}),
+        ("torch.distributed.init_process_group('nccl')", {"nccl"}),
+        ("init_process_group(os.environ['DDP_ORCH_BACKEND'])", set()),
+        ("init_process_group()", set()),
+        ("this is no python", set()),
+    ],
+)
+def test_a_backend_that_a_script_names_itself_is_seen(here: Path, line: str, named: set[str]) -> None:
+    (here / "project" / "demo.py").write_text(line)
+    assert backends_in_script(find_project("demo.py", None, None, [])) == named
