@@ -37,7 +37,7 @@ def sync(
         for error in failures(links).values():
             raise error
         if data:
-            paths = sync_data(successes(links), data, data.resolve().name, show_preparation)
+            paths = sync_data(successes(links), data, show_preparation)
         else:
             paths = dict(sync_code(successes(links), (folder or bundled_folder()).resolve(), show_preparation).paths)
     for name, path in paths.items():

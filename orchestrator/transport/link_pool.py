@@ -6,6 +6,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from orchestrator.errors import UsageError
 from orchestrator.transport.fan_out import on_all_hosts
 
 if TYPE_CHECKING:
@@ -45,7 +46,13 @@ class LinkPool:
 
         Raises:
             HostUnreachable: with the reason and what to do about it.
+            UsageError: the inventory, as it was narrowed, does not have the host; a run may name others.
         """
+        if name not in self._hosts:
+            raise UsageError(
+                f"the run also used {name!r}, which is not among the hosts of this command",
+                try_this="the inventory that the run was started with, without --hosts and --exclude",
+            )
         with self._locks[name]:
             if name not in self._links:
                 self._links[name] = self._connector.connect(self._hosts[name])

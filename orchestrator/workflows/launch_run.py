@@ -87,7 +87,7 @@ def launch_run(
     synced = sync_code(links, request.project.folder, on_event)
     data_dirs = {name: f"{facts[name].workdir}/data" for name in links}
     if request.data is not None:
-        data_dirs = sync_data(links, request.data, request.data.name, on_event)
+        data_dirs = sync_data(links, request.data, on_event)
     work_dirs = make_run_copies(links, synced.snapshot_id, plan.run)
     parts = tuple(
         HostPart(launch.host.name, launch.host.address, launch.first_rank, launch.nproc,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -65,24 +66,23 @@ def sync_code(links: Mapping[str, Link], folder: Path, on_event: Callable[[objec
     )
 
 
-def sync_data(
-    links: Mapping[str, Link], folder: Path, name: str, on_event: Callable[[object], None]
-) -> dict[str, str]:  # fmt: skip
+def sync_data(links: Mapping[str, Link], folder: Path, on_event: Callable[[object], None]) -> dict[str, str]:
     """Bring a data folder to every host, where it outlives runs, and return its absolute path on each.
 
-    Files that the hosts have beside it stay: a worker may have put them there.
+    It keeps its name there. Files that the hosts have beside it stay: a worker may have put them there.
 
     Args:
         links: open ways to the hosts, by name.
         folder: the data.
-        name: what it is called on the hosts.
         on_event: told of progress, from the hosts' threads.
     Raises:
         SyncFailed: a host did not get it.
     """
     if not folder.is_dir():
         raise SyncFailed(f"{folder} is no folder", try_this="--data takes a folder")
-    sent = _to_all(links, manifest_of(folder.resolve(), with_rules=False), f"data/{name}", on_event)
+    root = folder.resolve()
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", root.name).lstrip(".-") or "data"
+    sent = _to_all(links, manifest_of(root, with_rules=False), f"data/{name}", on_event)
     return {host: path for host, (path, _) in sent.items()}
 
 

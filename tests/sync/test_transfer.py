@@ -174,19 +174,20 @@ def test_what_is_no_file_is_left_out_with_a_word(link: LocalLink, project: Path)
 
 
 def test_data_outlives_runs_grows_and_loses_nothing(link: LocalLink, tmp_path: Path) -> None:
-    data = tmp_path / "mnist"
+    data = tmp_path / "my mnist"
     (data / "raw").mkdir(parents=True)
     (data / "raw" / "a").write_bytes(os.urandom(300_000))
     told: list[object] = []
-    place = Path(sync_data({"h": link}, data, "mnist", told.append)["h"])
+    place = Path(sync_data({"h": link}, data, told.append)["h"])
     (place / "theirs").write_text("made by a worker")
     (data / "raw" / "b").write_text("new")
-    sync_data({"h": link}, data, "mnist", told.append)
-    sync_data({"h": link}, data, "mnist", told.append)
+    sync_data({"h": link}, data, told.append)
+    sync_data({"h": link}, data, told.append)
     assert [event.sent_bytes for event in told if isinstance(event, SyncDone)] == [300_000, 3, 0]
+    assert place.name == "my_mnist"
     assert content(place) == {**content(data), "theirs": b"made by a worker"}
     (place / "raw" / "a").write_bytes(b"damaged")
-    sync_data({"h": link}, data, "mnist", told.append)
+    sync_data({"h": link}, data, told.append)
     assert (place / "raw" / "a").read_bytes() == (data / "raw" / "a").read_bytes()
 
 
@@ -294,7 +295,7 @@ def test_progress_is_told_for_what_takes_a_while(
     data.mkdir()
     (data / "x").write_bytes(bytes(1 << 20))
     told: list[object] = []
-    sync_data({"h": link}, data, "data", told.append)
+    sync_data({"h": link}, data, told.append)
     progress = [event for event in told if isinstance(event, SyncProgress)]
     assert [event.done_bytes for event in progress] == sorted(event.done_bytes for event in progress)
     assert progress[-1] == SyncProgress("h", 1 << 20, 1 << 20)
