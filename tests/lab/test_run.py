@@ -388,7 +388,7 @@ def test_a_default_sshd_takes_many_logins_at_once(lab_two: Lab) -> None:
     from orchestrator.transport.connect import Connector
     from orchestrator.transport.fan_out import on_all_hosts, successes
 
-    config = lab_two.run("node43", "sh", "-c", "/usr/sbin/sshd -T -f /etc/ssh/lab_sshd_config | grep maxstartups")
+    config = lab_two.run("node43", "sh", "-c", "/usr/sbin/sshd -T -f /etc/ssh/lab_sshd_config | grep ^maxstartups")
     assert config == "maxstartups 10:30:100\n"
     connector = Connector(environ=os.environ)
     first = Host(name="n", address="192.168.20.43", ssh="192.168.20.43")
