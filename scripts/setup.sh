@@ -20,15 +20,15 @@ apt_install() {
     fi
 }
 
-# What the virtual hosts need, installed only where something is missing. sshd refuses to start without /run/sshd.
+# system_packages [MORE]: what the virtual hosts need, and commands whose packages have their name, installed only where something is missing. sshd refuses to start without /run/sshd.
 system_packages() {
     PATH=$PATH:/usr/sbin:/sbin
     export PATH
     may_install || return 0
-    for tool in sshd ssh ip nft tc rsync ps; do
+    for tool in sshd ssh ip nft tc rsync ps "$@"; do
         if ! command -v "$tool" >/dev/null 2>&1; then
             # shellcheck disable=SC2086 # a list of words
-            apt_install $SYSTEM_PACKAGES
+            apt_install $SYSTEM_PACKAGES "$@"
             break
         fi
     done

@@ -88,7 +88,7 @@ def _refused_login(
         reason = "key_refused"
         message = f"none of {len(logins.offered)} logins was accepted for {account} ({', '.join(logins.offered)})"
     allowed = {kind for result in getattr(error, "result", ()) for kind in getattr(result.result, "allowed_types", ())}
-    if allowed and "publickey" not in allowed:
+    if allowed and "publickey" not in allowed and "password" not in logins.offered:
         reason, message = "password_only", f"{account} can log in by {', '.join(sorted(allowed))} only"
         copy_key = "--ask-pass"
     return HostUnreachable("; ".join([message, *notes]), host=host, reason=reason, try_this=copy_key)
