@@ -20,6 +20,7 @@ _FOLLOWS = re.compile(
     r"|process group .{0,40}(?:aborted|watchdog)"
 )
 _TERMINATED = (-15, -2, 143)  # how torchrun ends the others; 143: a worker that caught TERM and said so
+_RAISED, _ASKED = "Traceback (most recent call last)", "KeyboardInterrupt"
 _KILLED = -9  # by the kernel for memory, which is a cause, or by the supervisor, which comes after one
 
 
@@ -36,9 +37,14 @@ def first_cause(ends: Sequence[RankEnd], last_errors: Mapping[int, Sequence[str]
     failed = [end for end in ends if end.exit_code != 0]
 
     def order(end: RankEnd) -> tuple[int, float]:
+        words = last_errors.get(end.rank, ())
+        follows = any(_FOLLOWS.search(line) for line in words)
+        if not follows and any(_RAISED in line for line in words) and not any(_ASKED in line for line in words):
+            # An interpreter takes a second to go down after its exception; a peer that sees it go may be faster to
+            # fail, and have it terminated meanwhile.
+            return 0, end.ended_at
         if end.exit_code in _TERMINATED:
             return 2, end.ended_at
-        follows = any(_FOLLOWS.search(line) for line in last_errors.get(end.rank, ()))
         return int(follows or end.exit_code == _KILLED), end.ended_at
 
     return min(failed, key=order, default=None)

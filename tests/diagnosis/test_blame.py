@@ -33,3 +33,18 @@ def test_ranks_that_were_terminated_are_never_the_cause_while_another_failed() -
 
 def test_a_run_whose_ranks_all_ended_well_has_no_cause() -> None:
     assert first_cause([end(0, 0, 1.0)], {}) is None
+
+
+def test_a_rank_that_was_terminated_while_it_went_down_by_its_own_exception_is_the_cause() -> None:
+    ends = [end(0, 1, 100.0), end(1, -15, 100.6)]
+    raised = ["[rank1]: Traceback (most recent call last):", "[rank1]: ValueError: on purpose"]
+    cause = first_cause(ends, {0: ["[rank0]: Traceback (most recent call last):", *CLOSED], 1: raised})
+    assert cause is not None
+    assert cause.rank == 1
+
+
+def test_a_rank_that_was_interrupted_did_not_raise_by_itself() -> None:
+    ends = [end(0, 3, 100.0), end(1, -2, 99.0)]
+    cause = first_cause(ends, {1: ["Traceback (most recent call last):", "KeyboardInterrupt"]})
+    assert cause is not None
+    assert cause.rank == 0

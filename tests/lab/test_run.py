@@ -110,8 +110,9 @@ def test_a_rank_that_raises_ends_the_run_and_its_traceback_comes_last(lab_two: L
     done = ddp("run", "fail.py", cwd=project)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-12:]
-    assert any("ValueError: on purpose" in line for line in last)
-    assert any(line == "cause: rank 1 on node44 ended with exit code 1" for line in last)
+    assert any("ValueError: on purpose" in line for line in last), done.stderr
+    # How its interpreter ends after the exception is not ours: TERM may find it on its way down.
+    assert any(line.startswith("cause: rank 1 on node44 ") for line in last), done.stderr
     assert last[-1].endswith("failed; 0 processes left on 2 of 2 hosts")
     assert clean(lab_two)
     state = json.loads(ddp("status", "--json", cwd=project).stdout)["runs"][0]
