@@ -31,6 +31,7 @@ total = torch.ones(1)
 dist.all_reduce(total)
 print("hello from", dist.get_rank(), "of", int(total), sys.argv[1:], flush=True)
 """
+SETTLE = "time.sleep(1.5)\n"  # one rank may leave a collective while another is still in it
 DONE = "dist.barrier(); dist.destroy_process_group()\n"
 WAIT = "print('waiting', flush=True); time.sleep(300)\n"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAIT
@@ -106,7 +107,9 @@ def test_hosts_may_start_different_numbers_of_processes(lab_two: Lab, project: P
 
 
 def test_a_rank_that_raises_ends_the_run_and_its_traceback_comes_last(lab_two: Lab, project: Path) -> None:
-    (project / "fail.py").write_text(HELLO + "if dist.get_rank() == 1: raise ValueError('on purpose')\n" + WAIT)
+    (project / "fail.py").write_text(
+        HELLO + SETTLE + "if dist.get_rank() == 1: raise ValueError('on purpose')\n" + WAIT
+    )
     done = ddp("run", "fail.py", cwd=project)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-12:]
@@ -211,7 +214,7 @@ def test_a_detached_run_is_stopped_from_elsewhere(lab_two: Lab, project: Path) -
 
 def test_a_detached_run_ends_as_one_when_a_host_fails(lab_two: Lab, project: Path) -> None:
     # Outside of any collective: torchrun and gloo would leave rank 0 sleeping for five minutes.
-    (project / "fail.py").write_text(HELLO + "if dist.get_rank() == 1: sys.exit(7)\n" + WAIT)
+    (project / "fail.py").write_text(HELLO + SETTLE + "if dist.get_rank() == 1: sys.exit(7)\n" + WAIT)
     assert ddp("run", "--detach", "fail.py", cwd=project).returncode == 0
     wait_until(lambda: "fail.py" in str(processes(lab_two)))
     wait_until(lambda: clean(lab_two), limit_s=60)
