@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.errors import SyncFailed
-from orchestrator.sync.ignore import IgnoreRules
+from orchestrator.sync.ignore import IgnoreRules, rules_for_project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ def manifest_of(root: Path, *, with_rules: bool) -> Manifest:
     skipped: list[str] = []
     try:
         entries = sorted(
-            _walk(root, root, IgnoreRules(root) if with_rules else None, skipped), key=lambda one: one.path
+            _walk(root, root, rules_for_project(root) if with_rules else None, skipped), key=lambda one: one.path
         )
     except OSError as error:
         raise SyncFailed(

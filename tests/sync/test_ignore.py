@@ -45,6 +45,9 @@ def tree(tmp_path: Path) -> Path:
         {"src/.gitignore": "*\n!x.py\n"},
         {".gitignore": "# a comment\n\n  \nnotes.txt   \nweird\\ name/\n"},
         {".gitignore": "src\n!src/x.py\n"},
+        {".gitignore": "src/**/\n[[:alpha:]].log\n"},
+        {".gitignore": "*\n!*/\n!*.py\n"},
+        {".gitignore": "src/**\n!\ndata\\\n"},
     ],
 )
 def test_what_git_would_leave_out_is_left_out(tree: Path, rules: dict[str, str]) -> None:
