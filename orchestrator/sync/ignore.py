@@ -107,6 +107,8 @@ def _rules(lines: list[str]) -> list[Rule]:
         for line in lines:
             for name, characters in _CLASSES.items():
                 line = line.replace(name, characters)  # noqa: PLW2901 - the same line, in words that pathspec knows
+            if line.rstrip().endswith("**/"):  # git: the folders below, and not the one itself
+                line = line.rstrip() + "*/"  # noqa: PLW2901
             try:
                 patterns = GitIgnoreSpec.from_lines([line]).patterns
             except ValueError:
