@@ -53,10 +53,59 @@ class Message:
     payload: bytes = b""
 
 
+# Put before a program that imports others of orchestrator/node/: they travel with it, and are compiled when imported.
+_PARTS_LOADER = """\
+class _Parts:
+    texts = {texts!r}
+
+    def find_spec(self, name, path=None, target=None):
+        spec = type(__import__("sys").__spec__)
+        return spec(name, self, is_package=not self.texts[name]) if name in self.texts else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        exec(compile(self.texts[module.__name__], module.__name__, "exec"), module.__dict__)
+
+
+__import__("sys").meta_path.insert(0, _Parts())
+"""
+
+
 @functools.cache
 def program_text(program: str) -> bytes:
-    """Return the source of a node program, by its file name without `.py`."""
-    return resources.files("orchestrator.node").joinpath(f"{program}.py").read_bytes()
+    """Return the source of a node program, by its file name without `.py`, with what it imports of ours before it."""
+    texts: dict[str, str] = {}
+    own = _source(program)
+    waiting = _imported_parts(own)
+    while waiting:
+        part = waiting.pop()
+        if f"{_NODE}.{part}" not in texts:
+            texts[f"{_NODE}.{part}"] = _source(part)
+            waiting += _imported_parts(texts[f"{_NODE}.{part}"])
+    if not texts:
+        return own.encode()
+    packages = {"orchestrator": "", _NODE: ""}
+    return (_PARTS_LOADER.format(texts={**packages, **texts}) + own).encode()
+
+
+_NODE = "orchestrator.node"
+
+
+def _source(program: str) -> str:
+    return resources.files(_NODE).joinpath(f"{program}.py").read_text(encoding="utf-8")
+
+
+def _imported_parts(source: str) -> list[str]:
+    """Return the neighbours that a node program imports."""
+    import ast
+
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    names = [alias.name for node in imports if node.module == _NODE for alias in node.names]
+    return names + [
+        node.module.removeprefix(f"{_NODE}.") for node in imports if node.module and node.module.startswith(f"{_NODE}.")
+    ]
 
 
 class Conversation:
