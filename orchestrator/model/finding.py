@@ -11,6 +11,7 @@ class Severity(enum.Enum):
 
     OK = "ok"
     SKIPPED = "skipped"  # could not be looked at, because of what another finding says
+    HANDLED = "handled"  # would hurt a run started by hand; `ddp-orch run` sets what mends it
     WARNING = "warning"  # the run may start, and may suffer
     FAILURE = "failure"  # the run would fail, or do something else than asked
 

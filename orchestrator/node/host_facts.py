@@ -3,21 +3,38 @@
 Standard library only, Python 3.8 or newer, Linux.
 """
 
+import hashlib
 import importlib.util
 import os
 import platform
-import pwd
 import re
+import resource
+import shutil
 import socket
 import sys
-from typing import Any, Dict, List, Optional
+import time
+from typing import Any, Dict, Optional
 
-from orchestrator.node.parts import read_text
+from orchestrator.node.parts import read_text, user_name
 
 ENV_KEPT = re.compile(
     r"(NCCL|GLOO|TORCH|PET|OMP|MKL|UCX|MASTER|DDP_ORCH|ROLE|CUDA|NVIDIA|TP)_|(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)$|RES_OPTIONS$"
     r"|LD_(LIBRARY_PATH|PRELOAD)$|(VIRTUAL_ENV|CONDA_PREFIX|PYTHONPATH|PATH|TMPDIR)$"
 )
+SYSTEM_LIBRARIES = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+)
+LIMITS = {"nofile": resource.RLIMIT_NOFILE, "memlock": resource.RLIMIT_MEMLOCK, "nproc": resource.RLIMIT_NPROC}
+TRAINING = re.compile(
+    r"torch\.distributed\.(run|launch)\b|/torchrun\b|\bdeepspeed\b|\baccelerate launch\b|\bhorovodrun\b"
+)
+SAMPLE_BYTES = 64 * 1024  # of both ends of a file: a download that broke off shows, and a terabyte is not read
+SAMPLED_FILES = 2000
+OLD_S = 600.0  # a run that is just being copied is not left over
 ENV_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
@@ -30,6 +47,8 @@ def account() -> Dict[str, Any]:
         "home": os.path.expanduser("~"),
         "kernel": platform.release(),
         "firewall": firewall(),
+        "machine": machine(),
+        "container": container(),
         "os": release.get("PRETTY_NAME", platform.system()),
     }
 
@@ -41,12 +60,22 @@ def firewall() -> str:
     return "firewalld" if os.path.exists("/run/firewalld.pid") else ""
 
 
-def user_name(uid: int) -> str:
-    """Return a user's name, or the number of one without a name."""
+def machine() -> str:
+    """Return what two names of one machine have in common, and two containers or network namespaces on it do not."""
     try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+        return read_text("/proc/sys/kernel/random/boot_id").strip() + " " + os.readlink("/proc/self/ns/net")
+    except OSError:
+        return ""
+
+
+def container() -> str:
+    """Name what this is that is not a machine of its own: "docker", "podman", "lxc", "WSL", ... or ""."""
+    if "microsoft" in platform.release().lower():
+        return "WSL"
+    for path, name in (("/.dockerenv", "docker"), ("/run/.containerenv", "podman")):
+        if os.path.exists(path):
+            return name
+    return read_text("/run/systemd/container").strip()
 
 
 def python_and_torch() -> Dict[str, Any]:
@@ -65,6 +94,13 @@ def python_and_torch() -> Dict[str, Any]:
         torch["torchrun"] = os.path.isfile(os.path.join(torch["path"], "distributed", "run.py"))
     if vision and vision["version"]:
         packages["torchvision"] = vision["version"]
+    nccl: Dict[str, Dict[str, Any]] = {}
+    for folder in [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *SYSTEM_LIBRARIES]:
+        path = os.path.join(folder, "libnccl.so.2")
+        if folder and os.path.exists(path):
+            real = os.path.realpath(path)  # libnccl.so.2.20.5
+            nccl.setdefault(real, {"path": path, "version": real.partition(".so.")[2], "preferred": False})
+            nccl[real]["preferred"] |= folder not in SYSTEM_LIBRARIES
     return {
         "python": {
             "executable": sys.executable,
@@ -77,7 +113,21 @@ def python_and_torch() -> Dict[str, Any]:
         },
         "torch": torch,
         "packages": packages,
+        "other_nccl": list(nccl.values()),
+        "torchrun": torchrun_on_path(),
     }
+
+
+def torchrun_on_path() -> Dict[str, str]:
+    """Say which torchrun a person would start here, and whose interpreter it names in its first line."""
+    path = shutil.which("torchrun")
+    if path is None:
+        return {}
+    match = re.match(r"#!\s*(\S+)", read_text(path))
+    folders = {
+        os.path.realpath(os.path.dirname(found)) for found in (match.group(1) if match else path, sys.executable)
+    }
+    return {"path": path, "interpreter": match.group(1) if match else "", "same": "yes" if len(folders) == 1 else ""}
 
 
 def module_version(name: str) -> Optional[Dict[str, Any]]:
@@ -110,8 +160,7 @@ def environment() -> Dict[str, Any]:
 def capacity() -> Dict[str, Any]:
     """Return the CPUs and the memory that a process of this login may use."""
     cpus = float(len(os.sched_getaffinity(0)))
-    match = re.search(r"MemTotal:\s+(\d+) kB", read_text("/proc/meminfo"))
-    memory = int(match.group(1)) * 1024 if match else 0
+    memory = meminfo("MemTotal")
     group = re.search(r"^0::(/.*)$", read_text("/proc/self/cgroup"), re.MULTILINE)
     folder = (group.group(1) if group else "/").rstrip("/")
     while True:  # a limit of a group above holds for us too
@@ -130,7 +179,39 @@ def capacity() -> Dict[str, Any]:
         cpus = min(cpus, int(quota_v1) / int(period_v1))
     limit_v1 = read_text(old + "memory/memory.limit_in_bytes").strip()
     memory = min(memory, int(limit_v1)) if limit_v1.isdigit() else memory
-    return {"cpu_count": max(1, int(cpus)), "memory_bytes": memory}
+    limits = {name: resource.getrlimit(number)[0] for name, number in LIMITS.items()}
+    return {
+        "cpu_count": max(1, int(cpus)),
+        "memory_bytes": memory,
+        "memory_free_bytes": min(memory, meminfo("MemAvailable")),
+        "limits": {name: value if value != resource.RLIM_INFINITY else None for name, value in limits.items()},
+        "listen_backlog": int(read_text("/proc/sys/net/core/somaxconn").strip() or 0),
+        "ends_at_logout": ends_at_logout(),
+    }
+
+
+def meminfo(name: str) -> int:
+    """Return one line of /proc/meminfo (bytes), 0 where it is not there."""
+    match = re.search(r"%s:\s+(\d+) kB" % name, read_text("/proc/meminfo"))
+    return int(match.group(1)) * 1024 if match else 0
+
+
+def ends_at_logout() -> bool:
+    """Tell that systemd ends this user's processes when the last login ends (KillUserProcesses, and no lingering)."""
+    user = user_name(os.getuid())
+    if not os.path.isdir("/run/systemd/system") or os.path.exists("/var/lib/systemd/linger/" + user):
+        return False
+    text = read_text("/etc/systemd/logind.conf")
+    for folder in ("/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d"):
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+            text += "\n" + read_text(os.path.join(folder, name))
+    values = dict(
+        re.findall(r"^\s*(KillUserProcesses|KillExcludeUsers|KillOnlyUsers)\s*=\s*(.*?)\s*$", text, re.MULTILINE)
+    )
+    if user in values.get("KillExcludeUsers", "root").split():
+        return False
+    only = values.get("KillOnlyUsers", "").split()
+    return values.get("KillUserProcesses", "no").lower() in ("yes", "true", "on", "1") and (not only or user in only)
 
 
 def place(path: str) -> Dict[str, Any]:
@@ -153,16 +234,87 @@ def place(path: str) -> Dict[str, Any]:
     }
 
 
-def running() -> List[Dict[str, Any]]:
-    """Find the processes of ddp-orch runs that this login can see."""
-    found = []
+def running() -> Dict[str, Any]:
+    """Find the processes of ddp-orch runs and of other trainings that this login can see."""
+    runs, others, ticks = [], [], os.sysconf("SC_CLK_TCK")
+    booted = time.time() - float(read_text("/proc/uptime").split()[0] or 0)
     for pid in filter(str.isdigit, os.listdir("/proc")):
+        command = read_text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()[:200]
+        variables = read_text("/proc/%s/environ" % pid)  # of our own processes only
+        match = re.search(r"(?:^|\0)(DDP_ORCH_RUN|TORCHELASTIC_RUN_ID)=([^\0]*)", variables)
+        if not match and not TRAINING.search(command):
+            continue
         try:
-            with open("/proc/%s/environ" % pid, "rb") as stream:
-                match = re.search(rb"(?:^|\0)DDP_ORCH_RUN=([^\0]*)", stream.read())
-        except OSError:
-            continue  # another user's, or gone
-        if match:
-            command = read_text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()[:200]
-            found.append({"pid": int(pid), "run": match.group(1).decode(errors="replace"), "command": command})
-    return found[:200]
+            owner = user_name(os.stat("/proc/" + pid).st_uid)
+            since = booted + int(read_text("/proc/%s/stat" % pid).rpartition(")")[2].split()[19]) / ticks
+        except (OSError, IndexError, ValueError):
+            continue  # gone
+        about = {"pid": int(pid), "user": owner, "since_s": round(since), "command": command}
+        if "DDP_ORCH_RUN=" in variables:
+            name = re.search(r"(?:^|\0)DDP_ORCH_RUN=([^\0]*)", variables)
+            runs.append(dict(about, run=name.group(1) if name else ""))
+        else:
+            others.append(about)
+    return {"running": runs[:200], "trainings": others[:200]}
+
+
+def leftovers(workdir: str) -> Dict[str, Any]:
+    """Find what earlier runs left: shared memory that nobody has mapped, and folders of runs that never began."""
+    shared = []
+    for name in os.listdir("/dev/shm"):  # noqa: S108 - only looked at
+        path = "/dev/shm/" + name  # noqa: S108
+        if re.match(r"nccl-|torch_|cuda\.shm", name):
+            about = os.lstat(path)
+            if about.st_uid == os.getuid() and time.time() - about.st_mtime > OLD_S:
+                shared.append((path, about.st_size))
+    if shared:
+        mapped = "".join(read_text("/proc/%s/maps" % pid, 1 << 22) for pid in filter(str.isdigit, os.listdir("/proc")))
+        shared = [(path, size) for path, size in shared if path not in mapped]
+    top = os.path.abspath(os.path.expanduser(workdir)) + "/runs"
+    stale = []
+    for run in sorted(os.listdir(top)) if os.path.isdir(top) else []:
+        for host in os.listdir(top + "/" + run) if os.path.isdir(top + "/" + run) else []:
+            folder = "%s/%s/%s" % (top, run, host)
+            begun = os.path.exists(folder + "/state.json") or os.path.exists(folder + "/record.json")
+            if os.path.isdir(folder) and not begun and time.time() - os.lstat(folder).st_mtime > OLD_S:
+                stale.append(folder)
+    return {"left_shared": [path for path, _ in shared][:1000], "left_shared_bytes": sum(size for _, size in shared),
+            "left_folders": stale[:1000]}  # fmt: skip
+
+
+def data_folder(path: str, workdir: str) -> Dict[str, Any]:
+    """Say what is in a data folder: how much, and a digest of names, sizes and of the beginning and end of each file.
+
+    A relative path is one below the work folder's data/.
+    """
+    base = os.path.join(os.path.expanduser(workdir), "data")
+    top = os.path.abspath(os.path.join(base, os.path.expanduser(path)))
+    about: Dict[str, Any] = {"path": top, "exists": os.path.exists(top), "files": 0, "bytes": 0, "digest": ""}
+    about["file_system"] = file_system_of(top)
+    digest = hashlib.sha256()
+    for folder, folders, names in os.walk(top):
+        folders.sort()
+        for name in sorted(names):
+            if name.startswith("."):
+                continue  # locks and the like
+            full = os.path.join(folder, name)
+            size = os.stat(full).st_size
+            digest.update(("%s %d\n" % (os.path.relpath(full, top), size)).encode("utf-8", "replace"))
+            if about["files"] < SAMPLED_FILES:
+                with open(full, "rb") as stream:
+                    digest.update(stream.read(SAMPLE_BYTES))
+                    stream.seek(max(size - SAMPLE_BYTES, 0))
+                    digest.update(stream.read(SAMPLE_BYTES))
+            about["files"] += 1
+            about["bytes"] += size
+    return dict(about, digest=digest.hexdigest()[:16])
+
+
+def file_system_of(path: str) -> str:
+    """Return the type of the file system that a path is on: ext4, nfs4, ..."""
+    best = ("", "")
+    for line in read_text("/proc/mounts").splitlines():
+        _, place_, kind = line.split()[:3]
+        if (path + "/").startswith(place_.rstrip("/") + "/") and len(place_) >= len(best[0]):
+            best = (place_, kind)
+    return best[1]

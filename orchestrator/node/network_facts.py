@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 import time
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from orchestrator.node.parts import read_text, together
 
@@ -52,21 +52,92 @@ def network(peers: List[str]) -> Dict[str, Any]:
     interfaces: Dict[int, Dict[str, Any]] = {}
     for fixed, attributes in netlink(18, struct.pack("=BxHiII", 0, 0, 0, 0, 0), dump=True):
         index, flags = struct.unpack_from("=iI", fixed, 4)
+        name = attributes[3].rstrip(b"\0").decode(errors="replace")
         interfaces[index] = {
-            "name": attributes[3].rstrip(b"\0").decode(errors="replace"),
+            "name": name,
+            "kind": "loopback" if flags & 0x8 else kind_of(name),
             "up": bool(flags & 0x1),
             "running": bool(flags & 0x40),
             "mtu": struct.unpack("=I", attributes[4])[0],
-            "addresses": [],
+            "speed_mbit": speed_of(name),
+            "networks": [],
         }
+    # The order of the answers is the one in which getifaddrs() gives them to NCCL and gloo: IPv4 first, then IPv6.
     for fixed, attributes in netlink(22, struct.pack("=BBBBi", 0, 0, 0, 0, 0), dump=True):
-        index = struct.unpack_from("=i", fixed, 4)[0]
+        _, prefix, _, _, index = struct.unpack("=BBBBi", fixed)
         if index in interfaces:
-            interfaces[index]["addresses"].append(address_text(attributes.get(2) or attributes[1]))
+            address = address_text(attributes.get(2) or attributes[1])
+            interfaces[index]["networks"].append("%s/%d" % (address, prefix))
     routes, problems = together({peer: functools.partial(route_to, peer, interfaces) for peer in peers}, 5)
     routes.update({peer: {"error": "the look-up of its name: " + problem} for peer, problem in problems.items()})
     ports = read_text("/proc/sys/net/ipv4/ip_local_port_range").split()
-    return {"interfaces": list(interfaces.values()), "routes": routes, "ephemeral_ports": list(map(int, ports))}
+    return {
+        "interfaces": list(interfaces.values()),
+        "routes": routes,
+        "default_routes": default_routes(),
+        "ephemeral_ports": list(map(int, ports)),
+        "rdma": rdma_ports(),
+    }
+
+
+def kind_of(name: str) -> str:
+    """Say what an interface is, as sysfs tells: "wireless", "bridge", "tunnel", "physical", "virtual", ... or ""."""
+    folder = "/sys/class/net/" + name
+    if not os.path.isdir(folder):
+        return ""  # a container without its own sysfs
+    if os.path.exists(folder + "/wireless") or os.path.exists(folder + "/phy80211"):
+        return "wireless"
+    if os.path.exists(folder + "/tun_flags"):
+        return "tunnel"
+    told = dict(line.partition("=")[::2] for line in read_text(folder + "/uevent").splitlines()).get("DEVTYPE", "")
+    if told:
+        return {"wlan": "wireless", "wireguard": "tunnel", "ppp": "tunnel"}.get(told, told)  # bridge, bond, vlan, vxlan
+    if read_text(folder + "/type").strip() == "65534":  # ARPHRD_NONE: packets without a link layer
+        return "tunnel"
+    return "physical" if os.path.exists(folder + "/device") else "virtual"
+
+
+def speed_of(name: str) -> Optional[int]:
+    """Return what the link was negotiated at (Mbit/s), or None where it does not say."""
+    text = read_text("/sys/class/net/%s/speed" % name).strip()  # reading it fails while the cable is out
+    return int(text) if text.isdigit() else None
+
+
+def default_routes() -> List[Dict[str, Any]]:
+    """List the IPv4 routes to everywhere: interface and metric."""
+    rows = [line.split() for line in read_text("/proc/net/route").splitlines()[1:]]
+    return [
+        {"interface": row[0], "metric": int(row[6])} for row in rows if len(row) > 7 and row[1] == row[7] == "0" * 8
+    ]
+
+
+def rdma_ports() -> List[Dict[str, Any]]:
+    """List the ports of InfiniBand and RoCE devices: NCCL prefers those that are active to any other interface."""
+    top, found = "/sys/class/infiniband", []
+    for device in sorted(os.listdir(top)) if os.path.isdir(top) else []:
+        for port in sorted(os.listdir("%s/%s/ports" % (top, device))):
+            folder = "%s/%s/ports/%s" % (top, device, port)
+            value = {name: read_text(folder + "/" + name).strip() for name in ("state", "link_layer", "rate")}
+            kinds, interfaces = set(), set()
+            for entry in os.listdir(folder + "/gid_attrs/types") if os.path.isdir(folder + "/gid_attrs/types") else []:
+                kind = read_text("%s/gid_attrs/types/%s" % (folder, entry)).strip()  # fails for an empty slot
+                gid = read_text("%s/gids/%s" % (folder, entry)).strip()
+                if kind and gid.replace(":", "").strip("0"):
+                    kinds.add(
+                        kind + (" with an IPv4 address" if gid.startswith("0000:0000:0000:0000:0000:ffff") else "")
+                    )
+                    interfaces.add(read_text("%s/gid_attrs/ndevs/%s" % (folder, entry)).strip())
+            found.append({
+                "device": device,
+                "port": port,
+                "state": value["state"].partition(":")[2].strip() or value["state"],  # "4: ACTIVE"
+                "link_layer": value["link_layer"],
+                "rate": value["rate"],
+                "vendor": read_text("%s/%s/device/vendor" % (top, device)).strip(),
+                "gid_kinds": sorted(kinds),
+                "interfaces": sorted(interfaces - {""}),
+            })  # fmt: skip
+    return found
 
 
 def route_to(peer: str, interfaces: Dict[int, Dict[str, Any]]) -> Dict[str, Any]:
@@ -84,6 +155,7 @@ def route_to(peer: str, interfaces: Dict[int, Dict[str, Any]]) -> Dict[str, Any]
                 "ip": where[0],
                 "interface": interfaces.get(index, {}).get("name", ""),
                 "source": address_text(attributes[7]) if 7 in attributes else "",
+                "gateway": address_text(attributes[5]) if 5 in attributes else "",
             }
     except OSError as error:
         return {"ip": where[0], "error": str(error.strerror), "stage": "route"}
@@ -104,10 +176,26 @@ def names(peers: List[str]) -> Dict[str, Any]:
         return time.monotonic() - start
 
     tasks: Dict[Any, Callable[[], Any]] = {peer: functools.partial(reverse, peer) for peer in peers[:LOOKUPS]}
-    tasks["own"] = functools.partial(socket.getaddrinfo, socket.gethostname(), None)
+    tasks["own"] = own_addresses
     results, problems = together(tasks, LOOKUP_LIMIT_S)
     seconds = [LOOKUP_LIMIT_S if peer in problems else results[peer] for peer in peers[:LOOKUPS]]
+    addresses = results.get("own", [])
     return {
-        "hostname_addresses": sorted({str(entry[4][0]) for entry in results.get("own", [])}),
+        "hostname_addresses": [address for address, _ in addresses],
+        "hostname_choice": next((address for address, usable in addresses if usable), ""),
         "name_lookup_s": round(max(seconds), 3) if seconds else None,
     }
+
+
+def own_addresses() -> List[Tuple[str, bool]]:
+    """Return what this host's name resolves to, in gloo's order, and whether a process can listen there."""
+    found = []
+    for family, kind, protocol, _, where in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM):
+        usable = True
+        try:
+            with socket.socket(family, kind, protocol) as trial:
+                trial.bind(where)
+        except OSError:
+            usable = False
+        found.append((str(where[0]), usable))
+    return found

@@ -3,6 +3,7 @@
 Standard library only, Python 3.8 or newer, Linux.
 """
 
+import pwd
 import queue
 import threading
 import time
@@ -41,10 +42,18 @@ def together(tasks: Dict[Any, Callable[[], Any]], limit_s: float) -> Tuple[Dict[
     return results, problems
 
 
-def read_text(path: str) -> str:
-    """Return the first 64 KiB of a file, "" where it cannot be read."""
+def read_text(path: str, limit: int = TEXT_KEPT) -> str:
+    """Return the beginning of a file, at most `limit` characters; "" where it cannot be read."""
     try:
         with open(path, errors="replace") as stream:
-            return stream.read(TEXT_KEPT)
+            return stream.read(limit)
     except OSError:
         return ""
+
+
+def user_name(uid: int) -> str:
+    """Return a user's name, or the number of one without a name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

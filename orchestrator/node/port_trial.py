@@ -1,47 +1,47 @@
 """Tries ports between hosts: listens here, calls there, as real connections with real bytes. Changes nothing.
 
 A node program that probe.py becomes, or that is sent by itself. It gives one answer to each message:
-    {"listen": [{"address": "", "port": 29500}], "token": "..."}    -> {"listening": [{"port": ..., "errno": ...}]}
-    {"connect": [{"address": ..., "port": ...}], "token": "...",
-     "bytes": 65536, "timeout_s": 3}                                -> {"connected": [{"ok": ..., "stage": ...}]}
-    {"unlisten": true}                                              -> {"listening": []}
-Its listeners end with its input, at the latest after LIFETIME_S.
+    {"listen": [{"address": "", "port": 29500}], "token": "..."}   -> {"listening": [{"port": ..., "errno": ...}]}
+        ("between": [32768, 60999] instead of a port: a free one of those)
+    {"connect": [{"address": ..., "port": ..., "bytes": 65536}],
+     "token": "...", "timeout_s": 3}                               -> {"connected": [{"ok": ..., "stage": ...}]}
+        (0 bytes: connect only)
+    {"send": {"address": ..., "port": ...}, "token": "...",
+     "seconds": 0.1, "timeout_s": 3}                               -> {"sent": {"ok": ..., "bytes": ...}}
+    {"unlisten": true}                                             -> {"listening": []}
+Each answer also holds "clock_s". Its listeners end with its input, at the latest after LIFETIME_S.
 Standard library only, Python 3.8 or newer, Linux.
 """
 
 import errno
 import json
 import os
-import pwd
+import queue
+import random
 import re
+import selectors
 import socket
 import struct
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Set
+from typing import Any, Callable, Dict, Generator, List, Optional, Set, Tuple
+
+from orchestrator.node.parts import read_text, user_name
 
 LIFETIME_S = 60.0  # a controller that loses power never ends our input: a listener must not stay for hours
 SERVE_LIMIT_S = 5.0  # for each step of a caller
 MAX_ECHO_BYTES = 4 * 1024 * 1024
-TEXT_KEPT = 64 * 1024
+PIECE_BYTES = 256 * 1024
+STREAM = 0xFFFFFFFF  # in place of a size: what follows is only counted, until its end
+TABLE_KEPT = 1024 * 1024  # the table of connections of a busy host is long
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
-
-def read_text(path: str) -> str:
-    """Return the beginning of a file of /proc, "" where it cannot be read."""
-    try:
-        with open(path, errors="replace") as stream:
-            return stream.read(16 * TEXT_KEPT)  # the table of connections of a busy host is long
-    except OSError:
-        return ""
-
-
-def user_name(uid: int) -> str:
-    """Return a user's name, or the number of one without a name."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+# A talk is a conversation on a socket that does not block. It yields the socket, what it waits for, and until when
+# (time.monotonic); it gets socket.timeout thrown in when that does not come. So one thread serves them all: 64 hosts
+# that call each other on four ports would need hundreds of threads on each, and their start alone takes seconds.
+Wait = Tuple[socket.socket, int, float]
+Talk = Generator[Wait, None, None]
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -77,7 +77,7 @@ def holder_of(port: int) -> Dict[str, Any]:
     """Say who listens on a port; another user's process can only be named by its user, unless we are root."""
     owners: Dict[str, int] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in read_text(table).splitlines()[1:]:
+        for line in read_text(table, TABLE_KEPT).splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
                 owners["socket:[%s]" % fields[9]] = int(fields[7])
@@ -107,131 +107,282 @@ def open_files(pid: str) -> Set[str]:
     return found
 
 
-class Ports:
-    """The listeners that are open now. Each echoes what comes, to those who begin with the token."""
+class Loop:
+    """Carries on many talks at once."""
 
     def __init__(self) -> None:
-        self._open: List[socket.socket] = []
+        self._selector = selectors.DefaultSelector()
+        self._waiting: Dict[int, Tuple[Talk, Wait]] = {}
+        self._next_look = 0.0
 
-    def open(self, wanted: List[Dict[str, Any]], token: bytes) -> List[Dict[str, Any]]:
-        """Listen on each wanted port; say which number it got, or why not and who has it."""
-        answers = []
-        for want in wanted:
-            port = int(want["port"])
-            try:
-                listener = listen(str(want.get("address", "")), port)
-            except (OSError, OverflowError) as error:
-                number = getattr(error, "errno", None) or errno.EINVAL
-                holder = holder_of(port) if number == errno.EADDRINUSE else {}
-                answers.append({"port": port, "errno": number, "error": str(error), "holder": holder})
-                continue
-            self._open.append(listener)
-            threading.Thread(target=self._accept, args=(listener, token), daemon=True).start()
-            answers.append({"port": listener.getsockname()[1]})
-        return answers
+    def start(self, talk: Talk) -> None:
+        """Begin a talk; it goes on in `step`."""
+        self._go_on(talk, None)
 
-    def close(self) -> None:
-        """Give all ports back."""
-        for listener in self._open:
-            try:
-                listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), which would hold the port beyond close()
-            except OSError:
-                pass
-            listener.close()
-        self._open = []
+    def stop(self, sock: socket.socket) -> None:
+        """End the talk that waits for a socket, and close the socket."""
+        talk, _ = self._waiting.pop(sock.fileno(), (None, None))
+        if talk is not None:
+            self._selector.unregister(sock)
+            talk.close()
+        sock.close()
 
-    def _accept(self, listener: socket.socket, token: bytes) -> None:
-        while True:
-            try:
-                connection = listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=serve, args=(connection, token), daemon=True).start()
+    def step(self) -> None:
+        """Wait for what may come, and go on with those talks that it came for, or that have waited too long."""
+        for key, _ in self._selector.select(0.05):
+            self._wake(key.fd, None)
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + 0.05
+            for fd in [fd for fd, (_, (_, _, end)) in self._waiting.items() if end <= now]:
+                self._wake(fd, socket.timeout("timed out"))
 
+    def _wake(self, fd: int, error: Optional[Exception]) -> None:
+        if fd in self._waiting:
+            talk, (sock, _, _) = self._waiting.pop(fd)
+            self._selector.unregister(sock)
+            self._go_on(talk, error)
 
-def serve(connection: socket.socket, token: bytes) -> None:
-    """Answer one caller: greet, take what it sends, confirm, send it back."""
-    with connection:
+    def _go_on(self, talk: Talk, error: Optional[Exception]) -> None:
         try:
-            connection.settimeout(SERVE_LIMIT_S)
-            if read_exactly(connection, len(token)) != token:
-                return
-            connection.sendall(b"hello")
-            size = struct.unpack("!I", read_exactly(connection, 4))[0]
-            data = read_exactly(connection, min(size, MAX_ECHO_BYTES))
-            connection.sendall(b"whole")
-            connection.sendall(data)
-            connection.recv(1)  # the caller closes first
-        except OSError:
-            pass  # the caller has seen it too, and says so
+            wait = talk.throw(error) if error is not None else next(talk)
+        except StopIteration:
+            return
+        self._selector.register(wait[0], wait[1])
+        self._waiting[wait[0].fileno()] = (talk, wait)
 
 
-def read_exactly(connection: socket.socket, size: int) -> bytes:
-    """Read so many bytes.
+def read_exactly(sock: socket.socket, size: int, limit_s: float) -> Generator[Wait, None, bytes]:
+    """Read so many bytes, waiting `limit_s` for each piece.
 
     Raises:
-        EOFError, as an OSError without a number: the other end closed before.
+        ConnectionError: the other end closed before.
     """
     data = bytearray()
     while len(data) < size:
-        piece = connection.recv(min(size - len(data), 1 << 16))
+        try:
+            piece = sock.recv(min(size - len(data), PIECE_BYTES))
+        except BlockingIOError:
+            yield sock, READ, time.monotonic() + limit_s
+            continue
         if not piece:
             raise ConnectionError("closed by the other end")
         data += piece
     return bytes(data)
 
 
-def call(address: str, port: int, token: bytes, size: int, timeout_s: float) -> Dict[str, Any]:
-    """Connect to a listener of ours and send `size` bytes both ways; say how far it came.
+def send_all(sock: socket.socket, data: bytes, limit_s: float) -> Talk:
+    """Send all bytes, waiting `limit_s` for each piece."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[sock.send(view) :]
+        except BlockingIOError:
+            yield sock, WRITE, time.monotonic() + limit_s
+
+
+def accepting(listener: socket.socket, token: bytes, loop: Loop) -> Talk:
+    """Serve whoever calls."""
+    while True:
+        try:
+            connection = listener.accept()[0]
+        except BlockingIOError:
+            yield listener, READ, float("inf")
+        except OSError:
+            pass  # the caller has gone meanwhile
+        else:
+            connection.setblocking(False)
+            loop.start(serving(connection, token))
+
+
+def serving(sock: socket.socket, token: bytes) -> Talk:
+    """Answer one caller: greet, take what it sends, confirm, send it back; or count what comes."""
+    try:
+        with sock:
+            if (yield from read_exactly(sock, len(token), SERVE_LIMIT_S)) != token:
+                return
+            yield from send_all(sock, b"hello", SERVE_LIMIT_S)
+            size = struct.unpack("!I", (yield from read_exactly(sock, 4, SERVE_LIMIT_S)))[0]
+            if size == STREAM:
+                count, piece = 0, b"more"
+                while piece:
+                    try:
+                        piece = sock.recv(PIECE_BYTES)
+                    except BlockingIOError:
+                        yield sock, READ, time.monotonic() + SERVE_LIMIT_S
+                    count += len(piece)
+                yield from send_all(sock, struct.pack("!Q", count), SERVE_LIMIT_S)
+                return
+            data = yield from read_exactly(sock, min(size, MAX_ECHO_BYTES), SERVE_LIMIT_S)
+            yield from send_all(sock, b"whole" + data, SERVE_LIMIT_S)
+            yield sock, READ, time.monotonic() + SERVE_LIMIT_S  # the caller closes first
+    except OSError:
+        pass  # the caller has seen it too, and says so
+
+
+def calling(to: Dict[str, Any], order: Dict[str, Any], result: Dict[str, Any], done: Callable[[], None]) -> Talk:
+    """Call a listener of ours and say how far it came; `to` may hold a failed look-up of its name.
 
     The stages: "name", "connect", "greeting" (small packets pass), "there" (large ones arrive), "back".
     """
+    token, limit_s, size = str(order["token"]).encode(), float(order.get("timeout_s", 3)), int(to.get("bytes", 0))
     stage, start = "name", time.monotonic()
+    number: Optional[int]
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-        stage = "connect"
-        with socket.socket(family, kind, protocol) as connection:
-            connection.settimeout(timeout_s)
-            connection.connect(where)
-            connected_s = time.monotonic() - start
-            stage = "greeting"
-            connection.sendall(token)
-            if read_exactly(connection, 5) != b"hello":
-                return {"ok": False, "stage": stage, "errno": None, "error": "a strange answer"}
-            stage, data = "there", os.urandom(size)
-            connection.sendall(struct.pack("!I", size) + data)
-            read_exactly(connection, 5)
-            stage = "back"
-            if read_exactly(connection, size) != data:
-                return {"ok": False, "stage": stage, "errno": None, "error": "the bytes came back changed"}
-            return {
-                "ok": True,
-                "connect_s": round(connected_s, 6),
-                "seconds": round(time.monotonic() - start, 6),
-                "source": connection.getsockname()[0],
-            }
+        if to.get("unknown"):
+            raise to["unknown"]
+        family = socket.AF_INET6 if ":" in to["ip"] else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as sock:
+            stage = "connect"
+            sock.setblocking(False)
+            number = sock.connect_ex((to["ip"], int(to["port"])))
+            if number == errno.EINPROGRESS:
+                yield sock, WRITE, start + limit_s
+                number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if number:
+                raise OSError(number, os.strerror(number))
+            result["connect_s"] = round(time.monotonic() - start, 6)
+            if size:
+                stage = "greeting"
+                yield from send_all(sock, token, limit_s)
+                if (yield from read_exactly(sock, 5, limit_s)) != b"hello":
+                    raise OSError(errno.EPROTO, "a strange answer")
+            if size == STREAM:
+                stage = "there"
+                result.update((yield from streaming(sock, float(order["seconds"]), limit_s)))
+            elif size:
+                stage, data = "there", bytes(bytearray(range(256)) * (min(size, MAX_ECHO_BYTES) // 256))
+                yield from send_all(sock, struct.pack("!I", len(data)) + data, limit_s)
+                yield from read_exactly(sock, 5, limit_s)
+                stage = "back"
+                if (yield from read_exactly(sock, len(data), limit_s)) != data:
+                    raise OSError(errno.EPROTO, "the bytes came back changed")
+            result["ok"] = True
     except OSError as error:
         number = errno.ETIMEDOUT if isinstance(error, socket.timeout) else error.errno
-        return {"ok": False, "stage": stage, "errno": number, "error": error.strerror or str(error)}
+        result.update(ok=False, stage=stage, errno=number, error=error.strerror or str(error))
+    done()
 
 
-def call_all(order: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Try all targets of a "connect" message at once."""
-    targets, timeout_s = order["connect"], float(order.get("timeout_s", 3))
-    token, size = str(order["token"]).encode(), min(int(order.get("bytes", 65536)), MAX_ECHO_BYTES)
-    results: Dict[int, Dict[str, Any]] = {}
+def streaming(sock: socket.socket, seconds: float, limit_s: float) -> Generator[Wait, None, Dict[str, Any]]:
+    """Send for so long; return how many bytes arrived, and in what time."""
+    start, piece = time.monotonic(), bytes(PIECE_BYTES)
+    yield from send_all(sock, struct.pack("!I", STREAM), limit_s)
+    while time.monotonic() < start + seconds:
+        yield from send_all(sock, piece, limit_s)
+    sock.shutdown(socket.SHUT_WR)
+    count = struct.unpack("!Q", (yield from read_exactly(sock, 8, limit_s)))[0]
+    return {"bytes": count, "seconds": round(time.monotonic() - start, 6)}
 
-    def work(number: int, to: Dict[str, Any]) -> None:
-        results[number] = call(str(to["address"]), int(to["port"]), token, size, timeout_s)
 
-    threads = [threading.Thread(target=work, args=pair, daemon=True) for pair in enumerate(targets)]
-    end = time.monotonic() + 2 * timeout_s  # a name to look up and a connection, then the bytes
-    for thread in threads:
-        thread.start()
+def resolve(targets: List[Dict[str, Any]], limit_s: float) -> None:
+    """Give each target its "ip", or the reason why its name is "unknown"; names are looked up all at once."""
+
+    def look_up(target: Dict[str, Any]) -> None:
+        try:
+            target["ip"] = socket.getaddrinfo(target["address"], None, type=socket.SOCK_STREAM)[0][4][0]
+            target.pop("unknown", None)
+        except OSError as error:
+            target["unknown"] = error
+
+    threads = []
+    for target in targets:
+        target["unknown"] = socket.timeout("no answer in time")
+        if re.fullmatch(r"[\d.]+|[\da-fA-F.]*:[\da-fA-F:.]*", target["address"]):
+            look_up(target)  # no name
+        else:
+            threads.append(threading.Thread(target=look_up, args=(target,), daemon=True))
+            threads[-1].start()
+    end = time.monotonic() + limit_s
     for thread in threads:
         thread.join(max(end - time.monotonic(), 0.0))
-    silent = {"ok": False, "stage": "name", "errno": errno.ETIMEDOUT, "error": "no answer in time"}
-    return [results.get(number, silent) for number in range(len(targets))]
+
+
+class PortTrial:
+    """Obeys the messages, and carries on whatever they began, in one thread."""
+
+    def __init__(self) -> None:
+        self._loop = Loop()
+        self._listeners: List[socket.socket] = []
+        self._orders: "queue.Queue[Optional[Dict[str, Any]]]" = queue.Queue()
+        self._woken, self._wake = socket.socketpair()
+        self._woken.setblocking(False)
+        self._ended = False
+
+    def run(self) -> None:
+        """Go on until the input ends."""
+        threading.Thread(target=self._read, daemon=True).start()
+        self._loop.start(self._obey())
+        end = time.monotonic() + LIFETIME_S
+        while not self._ended and time.monotonic() < end:
+            self._loop.step()
+
+    def _read(self) -> None:
+        for line in iter(sys.stdin.buffer.readline, b""):
+            self._orders.put(json.loads(line))
+            self._wake.send(b".")
+        self._orders.put(None)
+        self._wake.send(b".")
+
+    def _obey(self) -> Talk:
+        while not self._ended:
+            yield self._woken, READ, float("inf")
+            self._woken.recv(1)
+            order = self._orders.get_nowait()
+            if order is None:
+                self._ended = True
+            elif "listen" in order:
+                answer({"listening": [self._listen(want, str(order["token"]).encode()) for want in order["listen"]]})
+            elif "connect" in order:
+                self._call(order, order["connect"], lambda results: answer({"connected": results}))
+            elif "send" in order:
+                self._call(order, [dict(order["send"], bytes=STREAM)], lambda results: answer({"sent": results[0]}))
+            else:
+                for listener in self._listeners:
+                    self._loop.stop(listener)
+                self._listeners = []
+                answer({"listening": []})
+
+    def _listen(self, want: Dict[str, Any], token: bytes) -> Dict[str, Any]:
+        """Listen on a wanted port; say which number it got, or why not and who has it."""
+        low, high = want.get("between", [want.get("port", 0)] * 2)
+        listener, number, problem, tries = None, 0, "", 20 if low != high else 1
+        while listener is None and tries:
+            port = random.randint(int(low), int(high))  # noqa: S311 - no secret
+            try:
+                listener = listen(str(want.get("address", "")), port)
+            except (OSError, OverflowError) as error:
+                number, problem = getattr(error, "errno", None) or errno.EINVAL, str(error)
+                tries = tries - 1 if number == errno.EADDRINUSE else 0
+        if listener is None:
+            holder = holder_of(port) if number == errno.EADDRINUSE else {}
+            return {"port": port, "errno": number, "error": problem, "holder": holder}
+        listener.setblocking(False)
+        self._listeners.append(listener)
+        self._loop.start(accepting(listener, token, self._loop))
+        return {"port": listener.getsockname()[1]}
+
+    def _call(self, order: Dict[str, Any], targets: List[Dict[str, Any]], then: Callable[[Any], None]) -> None:
+        """Call all targets at once; when the last call has ended, say how they went, in the order asked."""
+        results: List[Dict[str, Any]] = [{} for _ in targets]
+        left = [len(targets)]
+
+        def done() -> None:
+            left[0] -= 1
+            if not left[0]:
+                then(results)
+
+        if not targets:
+            then(results)
+        resolve(targets, float(order.get("timeout_s", 3)))
+        for target, result in zip(targets, results):  # noqa: B905 - Python 3.8
+            self._loop.start(calling(target, order, result, done))
+
+
+def answer(body: Dict[str, Any]) -> None:
+    """Send one answer."""
+    sys.stdout.write(json.dumps(dict(body, clock_s=time.time()), separators=(",", ":")) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
@@ -239,18 +390,7 @@ def main() -> None:
     end_of_life = threading.Timer(LIFETIME_S, os._exit, [1])
     end_of_life.daemon = True
     end_of_life.start()
-    ports = Ports()
-    for line in iter(sys.stdin.buffer.readline, b""):
-        order = json.loads(line)
-        if "listen" in order:
-            answer = {"listening": ports.open(order["listen"], str(order["token"]).encode())}
-        elif "connect" in order:
-            answer = {"connected": call_all(order)}
-        else:
-            ports.close()
-            answer = {"listening": []}
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+    PortTrial().run()
 
 
 if __name__ == "__main__":

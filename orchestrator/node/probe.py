@@ -1,7 +1,7 @@
 """Looks at one host and says what it saw, as one JSON object. Changes nothing.
 
 Sent as a node program, it is told what to look at:
-    {"workdir": "~/ddp-orch", "peers": ["192.168.20.44"], "gpus": true, "limit_s": 10}
+    {"workdir": "~/ddp-orch", "peers": ["192.168.20.44"], "gpus": true, "data": ["MNIST/raw"], "limit_s": 10}
 After its answer it waits: a message {"then": NAME} that carries another node program makes this process that program
 (port_trial.py), which saves the second start of an interpreter. It ends with its input.
 Each part has its time limit: a device or file system that hangs costs that part, not the others.
@@ -32,20 +32,25 @@ def facts(order: Dict[str, Any]) -> Dict[str, Any]:
         "capacity": host_facts.capacity,
         "network": functools.partial(network_facts.network, peers),
         "names": functools.partial(network_facts.names, peers),
-        "running": lambda: {"running": host_facts.running()},
+        "running": host_facts.running,
+        "leftovers": functools.partial(host_facts.leftovers, str(order["workdir"])),
     }
     places = {"workdir": str(order["workdir"]), "tmp": "/tmp", "shm": "/dev/shm"}  # noqa: S108 - only looked at
     for name, path in places.items():
         parts["place:" + name] = functools.partial(host_facts.place, path)
+    for path in order.get("data", []):
+        parts["data:" + str(path)] = functools.partial(host_facts.data_folder, str(path), str(order["workdir"]))
     if order.get("gpus"):
         from orchestrator.node import gpu_facts
 
         parts["nvidia_smi"] = lambda: {"nvidia_smi": gpu_facts.nvidia_smi(limit_s - 0.5)}
     results, problems = together(parts, limit_s)
-    answer: Dict[str, Any] = {"schema": SCHEMA, "places": {}, "problems": problems}
+    answer: Dict[str, Any] = {"schema": SCHEMA, "places": {}, "data": {}, "problems": problems}
     for name, result in results.items():
         if name.startswith("place:"):
             answer["places"][name[6:]] = result
+        elif name.startswith("data:"):
+            answer["data"][name[5:]] = result
         else:
             answer.update(result)
     return dict(answer, nvidia_driver=os.path.exists("/proc/driver/nvidia/version"), clock_s=time.time())

@@ -18,6 +18,7 @@ QUESTION = Question(
     name="gpus_answer",
     title="NVIDIA driver answers",
     why="CUDA would not start there; a card that needs a reset looks to torch like none",
+    group="gpus",
 )
 SLOW_S = 5.0  # without persistence mode each call loads the driver anew: so does each start of a worker
 

@@ -20,6 +20,7 @@ QUESTION = Question(
     name="gpus_enough",
     title="GPUs of the inventory",
     why='a rank without its GPU fails with "invalid device ordinal"',
+    group="gpus",
 )
 
 

@@ -17,6 +17,7 @@ QUESTION = Question(
     name="host_answers",
     title="reachable, login",
     why="nothing can be started there, and the other hosts would wait for it",
+    group="getting in",
 )
 
 

@@ -17,6 +17,7 @@ QUESTION = Question(
     name="interpreter_starts",
     title="Python interpreter",
     why="torchrun is started with this interpreter, from the same shell",
+    group="getting in",
 )
 
 

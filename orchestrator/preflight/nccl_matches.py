@@ -18,6 +18,7 @@ QUESTION = Question(
     title="NCCL and CUDA of torch",
     why="NCCL refuses a peer of another version, or hangs at the first collective",
     source='NCCL: "Mismatched NCCL version detected"',
+    group="parity",
 )
 
 

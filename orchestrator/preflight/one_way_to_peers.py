@@ -17,6 +17,7 @@ QUESTION = Question(
     title="one interface to all hosts",
     why="gloo and NCCL each listen on one interface: peers behind another one cannot connect",
     source="gloo/transport/tcp/device.cc; NCCL src/misc/socket.cc",
+    group="interfaces",
 )
 
 

@@ -19,6 +19,7 @@ QUESTION = Question(
     title="rendezvous port free",
     why="torchrun on the first host cannot listen, and the others wait for it in vain or join another run",
     source="tried as torch's TCPStore listens: all interfaces, IPv6 and IPv4, SO_REUSEADDR (torch 2.14)",
+    group="between hosts",
 )
 
 

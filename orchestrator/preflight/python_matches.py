@@ -17,6 +17,7 @@ QUESTION = Question(
     name="python_matches",
     title="Python version",
     why="tensors do not care, but objects that ranks exchange are pickled, and a script may need the newer syntax",
+    group="parity",
 )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.model.finding import Finding
     from orchestrator.preflight.question import Survey
 
-QUESTION = Question(name="room", title="disk room", why="writing fails in the middle of the run")
+QUESTION = Question(name="room", title="disk room", why="writing fails in the middle of the run", group="room")
 MIB = 1024**2
 GIB = 1024**3
 FEW_FILES = 1000  # a run makes dozens; a synced project may have hundreds

@@ -16,6 +16,7 @@ QUESTION = Question(
     name="runs_left",
     title="no other run of yours",
     why="it takes its share of the processors, GPUs and memory, and may hold the port",
+    group="leftovers",
 )
 
 

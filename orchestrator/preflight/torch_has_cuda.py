@@ -20,6 +20,7 @@ QUESTION = Question(
     why="torch.cuda.is_available() would be False: no NCCL, and no GPU for any rank",
     source="lowest Linux drivers for each CUDA major version: NVIDIA's CUDA compatibility guide (minor version "
     "compatibility)",
+    group="gpus",
 )
 LOWEST_DRIVER = {"11": (450, 80, 2), "12": (525, 60, 13), "13": (580, 65, 6)}
 

@@ -16,6 +16,7 @@ QUESTION = Question(
     name="torch_installed",
     title="torch installed",
     why="`python -m torch.distributed.run` would fail at once",
+    group="getting in",
 )
 
 

@@ -18,6 +18,7 @@ QUESTION = Question(
     title="torch version",
     why="what the processes say to each other changes between releases: the start fails or hangs",
     source="torch promises no compatibility of the store and of collectives between releases",
+    group="parity",
 )
 
 

@@ -17,6 +17,7 @@ QUESTION = Question(
     name="torchvision_matches",
     title="torchvision version",
     why="a model or a transform that changed between releases would not be the same on all ranks",
+    group="parity",
 )
 
 

@@ -16,6 +16,7 @@ QUESTION = Question(
     name="workdir_is_writable",
     title="workdir writable",
     why="neither code nor results could be put there",
+    group="room",
 )
 
 

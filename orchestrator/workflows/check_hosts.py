@@ -1,10 +1,9 @@
-"""Look at all hosts at once, try the rendezvous port between them, and ask every check."""
+"""Look at all hosts at once, try the ports between them, and ask every check."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import secrets
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,26 +11,24 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import DdpOrchError, NodeProgramFailed
 from orchestrator.model.facts import facts_from_json
 from orchestrator.model.finding import Severity
-from orchestrator.model.port_trial import PortTrial, call_from_json, port_trial_from_json
-from orchestrator.preflight.all_checks import ask_all
+from orchestrator.preflight.all_checks import Choice, ask_all
 from orchestrator.preflight.question import Survey
 from orchestrator.transport.fan_out import failures, on_all_hosts, successes
-from orchestrator.transport.node_program import Conversation, program_text
+from orchestrator.transport.node_program import Conversation
+from orchestrator.workflows.try_ports import try_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from orchestrator.model.facts import Facts
     from orchestrator.model.finding import Finding
-    from orchestrator.model.host import Host, Inventory
-    from orchestrator.model.port_trial import Call
+    from orchestrator.model.host import Inventory
+    from orchestrator.model.plan import Backend
     from orchestrator.transport.link import Link
 
-PORT_STAGE_S = 4.0  # of the deadline: a dropped connection takes CONNECT_LIMIT_S to be called dropped
-CONNECT_LIMIT_S = 3.0  # TCP sends again after 1 and 3 s: one lost packet is no dead path
+PORT_STAGE_S = 5.0  # of the deadline: a dropped connection takes 3 s to be called dropped
 ANSWER_MARGIN_S = 1.0  # between the probe's own limit and ours, so that its answer, with gaps, is the one that counts
 CLOSE_S = 0.5  # at least, for closing; a connection that takes longer closes in the background
-ECHO_BYTES = 64 * 1024  # more than any packet: a path that loses large packets passes every small check
 
 
 @dataclass(frozen=True)
@@ -72,63 +69,92 @@ class CheckResult:
         return not self.failed
 
 
+@dataclass(frozen=True)
+class Purpose:
+    """What a run on the hosts is going to be.
+
+    Attributes:
+        backend: None chooses by the hosts, as `run` does.
+        port: the rendezvous port, if not the inventory's.
+        needs_torchvision: the worker imports torchvision, as the bundled one does.
+        data: data folders that have to be there and equal: absolute paths, or names below each host's data folder.
+        fetches_data: the worker downloads them where they are not there.
+        script: text of the script, "" for the bundled one or where it is not known.
+    """
+
+    backend: Backend | None = None
+    port: int | None = None
+    needs_torchvision: bool = True
+    data: tuple[str, ...] = ()
+    fetches_data: bool = False
+    script: str = ""
+
+
 def check_hosts(
     inventory: Inventory,
     links: Mapping[str, Link | DdpOrchError],
+    purpose: Purpose | None = None,
     *,
-    port: int | None = None,
+    choice: Choice | None = None,
     deadline_s: float = 15.0,
-    needs_torchvision: bool = True,
     on_event: Callable[[HostLooked], None] = lambda _event: None,
 ) -> CheckResult:
     """Check whether a run on these hosts would start.
 
     One connection and one start of Python a host. Nothing is changed on any host, and nothing is left there: the
-    listener on the rendezvous port ends with the connection.
+    listeners end with the connection.
 
     Args:
         inventory: the hosts.
         links: host name -> open link, or why there is none.
-        port: the rendezvous port, if not the inventory's.
+        purpose: what they are checked for; None: the bundled worker.
+        choice: which checks to ask, and which findings to pass over; None asks all.
         deadline_s: seconds for everything; a host that takes longer is reported, and delays no other beyond it.
-        needs_torchvision: the worker imports torchvision, as the bundled one does.
         on_event: called in this thread as hosts answer.
     """
     start = time.monotonic()
-    if port is not None:
-        inventory = dataclasses.replace(inventory, rendezvous_port=port)
+    purpose = purpose or Purpose()
+    if purpose.port is not None:
+        inventory = dataclasses.replace(inventory, rendezvous_port=purpose.port)
     addresses = {host.name: host.address or host.ssh for host in inventory.hosts}
     for name, link in links.items():
         if isinstance(link, DdpOrchError):
             on_event(HostLooked(name, link.message))
     look_s = max(deadline_s - PORT_STAGE_S, deadline_s / 2)
-    looked = _look_at_all(links, addresses, look_s, on_event)
+    looked = _look_at_all(links, addresses, purpose, look_s, on_event)
     talks = {name: talk for name, (talk, _) in successes(looked).items()}
     facts = {name: seen for name, (_, seen) in successes(looked).items()}
-    try:
-        trial = _try_port(inventory, talks, addresses, start + deadline_s)
-    finally:
-        spare_s = max(start + deadline_s - time.monotonic(), CLOSE_S)
-        on_all_hosts({name: talk.close for name, talk in talks.items()}, deadline_s=spare_s)
     survey = Survey(
         inventory=inventory,
         facts=facts,
         unreachable={**failures(links), **failures(looked)},
         addresses=addresses,
-        port_trial=trial,
-        needs_torchvision=needs_torchvision,
+        needs_torchvision=purpose.needs_torchvision,
+        data=purpose.data,
+        fetches_data=purpose.fetches_data,
+        script=purpose.script,
+        chosen_backend=purpose.backend,
     )
-    return CheckResult(ask_all(survey), facts, time.monotonic() - start)
+    try:
+        if talks:
+            backend, end = survey.backend, start + deadline_s
+            trials = try_ports(inventory, talks, facts, addresses, backend=backend, end=end)
+            survey = dataclasses.replace(survey, port_trial=trials.rendezvous, mesh=trials.mesh, clocks=trials.clocks)
+    finally:
+        spare_s = max(start + deadline_s - time.monotonic(), CLOSE_S)
+        on_all_hosts({name: talk.close for name, talk in talks.items()}, deadline_s=spare_s)
+    return CheckResult(ask_all(survey, choice or Choice()), facts, time.monotonic() - start)
 
 
 def _look_at_all(
     links: Mapping[str, Link | DdpOrchError],
     addresses: Mapping[str, str],
+    purpose: Purpose,
     look_s: float,
     on_event: Callable[[HostLooked], None],
 ) -> dict[str, tuple[Conversation, Facts] | DdpOrchError]:
     work = {
-        name: functools.partial(_look, link, link.host, _peers(name, addresses), look_s)
+        name: functools.partial(_look, link, _peers(name, addresses), purpose, look_s)
         for name, link in successes(links).items()
     }
     return on_all_hosts(
@@ -147,13 +173,14 @@ def _peers(host: str, addresses: Mapping[str, str]) -> list[str]:
     return list(others) or [addresses[host]]
 
 
-def _look(link: Link, host: Host, peers: list[str], look_s: float) -> tuple[Conversation, Facts]:
+def _look(link: Link, peers: list[str], purpose: Purpose, look_s: float) -> tuple[Conversation, Facts]:
     """Ask one host for its facts, and keep the conversation open."""
-    limit_s = look_s - ANSWER_MARGIN_S
+    host, limit_s = link.host, look_s - ANSWER_MARGIN_S
     wait_s = look_s - ANSWER_MARGIN_S / 2  # its own word for what went wrong says more than that the time is up
     talk = Conversation(link, "probe", start_timeout_s=wait_s)
     try:
-        order = {"workdir": host.workdir, "peers": peers, "gpus": host.gpu_count > 0, "limit_s": limit_s}
+        order = {"workdir": host.workdir, "peers": peers, "gpus": host.gpu_count > 0, "data": purpose.data,
+                 "limit_s": limit_s}  # fmt: skip
         body = talk.ask(order, timeout_s=wait_s)
         try:
             return talk, facts_from_json(body)
@@ -162,51 +189,3 @@ def _look(link: Link, host: Host, peers: list[str], look_s: float) -> tuple[Conv
     except BaseException:
         talk.close()
         raise
-
-
-def _try_port(
-    inventory: Inventory, talks: Mapping[str, Conversation], addresses: Mapping[str, str], end: float
-) -> PortTrial | None:
-    """Listen on the first host, and let all hosts call at once; None when the first host is not there to listen."""
-    first, port, token = inventory.hosts[0].name, inventory.rendezvous_port, secrets.token_hex(16)
-    if first not in talks:
-        return None
-    listening = on_all_hosts(
-        {first: functools.partial(_listen, talks[first], port, token)}, deadline_s=max(end - time.monotonic(), 1.0)
-    )[first]
-    if isinstance(listening, DdpOrchError) or listening.errno is not None:
-        return None if isinstance(listening, DdpOrchError) else listening
-    target = {"address": addresses[first], "port": port}
-    order = {"connect": [target], "token": token, "bytes": ECHO_BYTES, "timeout_s": CONNECT_LIMIT_S}
-    calls = on_all_hosts(
-        {name: functools.partial(_call, talk, order, begin=name != first) for name, talk in talks.items()},
-        deadline_s=max(end - time.monotonic(), 1.0),
-    )
-    if first in successes(calls):  # and wait for it: torchrun may be next to ask for the port
-        unlisten = functools.partial(talks[first].ask, {"unlisten": True}, timeout_s=CLOSE_S)
-        on_all_hosts({first: unlisten}, deadline_s=CLOSE_S)
-    return dataclasses.replace(listening, calls=successes(calls))
-
-
-def _listen(talk: Conversation, port: int, token: str) -> PortTrial:
-    _become_port_trial(talk)
-    answer = talk.ask({"listen": [{"port": port}], "token": token}, timeout_s=PORT_STAGE_S)
-    return port_trial_from_json(_only(answer.get("listening"), talk), host=talk.host.name, port=port)
-
-
-def _call(talk: Conversation, order: Mapping[str, object], *, begin: bool) -> Call:
-    if begin:
-        _become_port_trial(talk)
-    answer = talk.ask(order, timeout_s=2 * CONNECT_LIMIT_S)
-    return call_from_json(_only(answer.get("connected"), talk))
-
-
-def _become_port_trial(talk: Conversation) -> None:
-    """Make the probe's process the port trial: a second interpreter would take as long as all the rest."""
-    talk.send({"then": "port_trial"}, program_text("port_trial"))
-
-
-def _only(answers: object, talk: Conversation) -> Mapping[str, object]:
-    if isinstance(answers, list) and len(answers) == 1 and isinstance(answers[0], dict):
-        return answers[0]
-    raise NodeProgramFailed("the port trial sent something unexpected", host=talk.host.name, reason="garbled")

@@ -7,7 +7,7 @@ import os
 import platform
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,11 +18,12 @@ from orchestrator.launch.torchrun import agent_command
 from orchestrator.model.events import Warned
 from orchestrator.model.run_events import Prepared, Step
 from orchestrator.model.run_record import HostPart, RunRecord
+from orchestrator.preflight.all_checks import Choice
 from orchestrator.transport.fan_out import failures, on_all_hosts, successes
 from orchestrator.transport.node_program import Conversation, program_text
-from orchestrator.workflows.check_hosts import check_hosts
+from orchestrator.workflows.check_hosts import Purpose, check_hosts
 from orchestrator.workflows.follow_run import stop_on_host
-from orchestrator.workflows.project import backends_in_script
+from orchestrator.workflows.project import BUNDLED_DATA, backends_in_script, script_text
 from orchestrator.workflows.sync_code import make_run_copies, sync_code, sync_data
 
 if TYPE_CHECKING:
@@ -49,13 +50,15 @@ class Request:
         env: variables for the workers of all hosts, over the inventory's; may hold secrets.
         data: a folder of data to bring along, or None.
         despite_failures: start although checks failed.
+        choice: which checks to ask, and which findings to pass over.
     """
 
     project: Project
     backend: Backend | None
     env: Mapping[str, str]
     data: Path | None
-    despite_failures: bool
+    despite_failures: bool = False
+    choice: Choice = field(default_factory=Choice)
 
 
 def launch_run(
@@ -134,7 +137,7 @@ def _checked(
 ) -> Mapping[str, Facts]:
     """Run preflight's checks, and return the facts of every host."""
     links = pool.open_all()
-    result = check_hosts(inventory, links, needs_torchvision=request.project.bundled, on_event=on_event)
+    result = check_hosts(inventory, links, _purpose(request), choice=request.choice, on_event=on_event)
     on_event(result)
     unreachable = [error for error in failures(links).values() if isinstance(error, HostUnreachable)]
     missing = [host.name for host in inventory.hosts if host.name not in result.facts]
@@ -148,6 +151,18 @@ def _checked(
     return result.facts
 
 
+def _purpose(request: Request) -> Purpose:
+    """Say what the hosts are checked for. Data that is sent along need not be there; the worker's own must be whole."""
+    project = request.project
+    return Purpose(
+        backend=request.backend,
+        needs_torchvision=project.bundled,
+        data=(BUNDLED_DATA,) if project.bundled and request.data is None and not project.args else (),
+        fetches_data=True,
+        script=script_text(project),
+    )
+
+
 def _settings(
     plan: LaunchPlan, launch: HostLaunch, request: Request, facts: Facts, data_dir: str
 ) -> tuple[Setting, ...]:
@@ -156,7 +171,7 @@ def _settings(
     on_this_machine = sum(other.nproc for other in plan.launches if other.host.connection == "local")
     situation = HostSituation(
         interface=facts.peer_interface,
-        login_env={**facts.env, **request.env},
+        login_env={**facts.nccl_settings, **facts.env, **request.env},
         cpu_count=facts.cpu_count,
         processes_sharing_cpus=on_this_machine if local else launch.nproc,
         slow_lookups=facts.slow_lookups,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.model.plan import HostLaunch, LaunchPlan
 
 BUNDLED_SCRIPT = "train.py"
+BUNDLED_DATA = "MNIST/raw"  # what it trains on, below the data folder
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,16 @@ def find_project(script: str | None, module: str | None, folder: str | None, arg
     return Project(root, (path.relative_to(root).as_posix(),), tuple(args), bundled=False)
 
 
+def script_text(project: Project) -> str:
+    """Return the text of the user's script, "" for the bundled one, for a module, and where it cannot be read."""
+    if project.bundled or project.script[0] == "-m":
+        return ""
+    try:
+        return (project.folder / project.script[0]).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def backends_in_script(project: Project) -> set[str]:
     """Return the backends that a script gives to init_process_group by name: for those, ours does not reach it.
 
@@ -100,11 +111,9 @@ def backends_in_script(project: Project) -> set[str]:
     """
     import ast
 
-    if project.bundled or project.script[0] == "-m":
-        return set()
     try:
-        tree = ast.parse((project.folder / project.script[0]).read_text(errors="replace"))
-    except (OSError, SyntaxError, ValueError):
+        tree = ast.parse(script_text(project))
+    except (SyntaxError, ValueError):
         return set()  # the host will say what is wrong with it
     found = set()
     for call in ast.walk(tree):

@@ -174,6 +174,8 @@ def free_port() -> int:
 
 def ask_one(talk: Conversation, what: str, answer: str, **order: object) -> Mapping[str, Any]:
     token = order.pop("token", TOKEN)
+    if what == "connect":
+        order = {"bytes": 65536, **order}
     (one,) = talk.ask({what: [order], "token": token, "timeout_s": 1}, timeout_s=10)[answer]
     assert isinstance(one, dict)
     return one
@@ -184,7 +186,7 @@ def test_a_listener_echoes_64_kib_and_gives_its_port_back(trial: Conversation) -
     call = ask_one(trial, "connect", "connected", address="127.0.0.1", port=port)
     assert call["ok"]
     assert call["connect_s"] < 1
-    assert trial.ask({"unlisten": True}, timeout_s=5) == {"listening": []}
+    assert trial.ask({"unlisten": True}, timeout_s=5)["listening"] == []
     again = ask_one(trial, "connect", "connected", address="127.0.0.1", port=port)
     assert (again["ok"], again["stage"], again["errno"]) == (False, "connect", 111)
     assert ask_one(trial, "listen", "listening", port=port) == {"port": port}
@@ -231,6 +233,27 @@ def test_calls_fail_each_in_its_own_way_and_in_the_order_asked(trial: Conversati
     targets = [{"address": "nobody.invalid", "port": 1}, {"address": "127.0.0.1", "port": free_port()}]
     answer = trial.ask({"connect": targets, "token": TOKEN, "timeout_s": 2}, timeout_s=10)["connected"]
     assert [call["stage"] for call in answer] == ["name", "connect"]
+
+
+def test_a_port_out_of_a_range_is_listened_on_and_only_connected_to(trial: Conversation) -> None:
+    port = ask_one(trial, "listen", "listening", address="127.0.0.1", between=[40000, 40999])["port"]
+    assert 40000 <= port <= 40999
+    call = ask_one(trial, "connect", "connected", address="127.0.0.1", port=port, bytes=0)
+    assert call["ok"]
+
+
+def test_what_is_sent_for_a_while_is_counted_where_it_arrives(trial: Conversation) -> None:
+    with Conversation(LocalLink(HERE), "port_trial") as other:
+        port = ask_one(other, "listen", "listening", address="127.0.0.1", port=0)["port"]
+        order = {"send": {"address": "127.0.0.1", "port": port}, "token": TOKEN, "seconds": 0.1, "timeout_s": 2}
+        sent = trial.ask(order, timeout_s=10)["sent"]
+    assert sent["ok"]
+    assert sent["bytes"] > 1 << 20
+    assert 0.1 <= sent["seconds"] < 2
+
+
+def test_every_answer_tells_the_clock(trial: Conversation) -> None:
+    assert abs(trial.ask({"unlisten": True}, timeout_s=5)["clock_s"] - time.time()) < 5
 
 
 def test_the_listener_ends_with_the_conversation() -> None:
