@@ -1,4 +1,4 @@
-"""Findings on the screen: what is wrong first, then one line a check with equal hosts folded, then one sentence."""
+"""Findings on the screen: what is wrong first, then one row a group of checks, then one sentence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.screen import safe
 from orchestrator.model.finding import Finding, Severity
-from orchestrator.preflight.all_checks import TITLES
+from orchestrator.preflight.all_checks import QUESTIONS, TITLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,23 +18,34 @@ JSON_SCHEMA = 1
 NAMES_SHOWN = 6  # of hosts in a row; a reader counts the rest
 KINDS_SHOWN = 3  # of one check's problems in full; sixty hosts that are off each have a sentence of their own
 VALUES_SHOWN = 2  # of what was seen on hosts that are well
-_STYLES = {Severity.OK: "green", Severity.SKIPPED: "dim", Severity.WARNING: "yellow", Severity.FAILURE: "bold red"}
+VALUE_SHOWN = 30  # characters of what was seen everywhere
+_STYLES = {
+    Severity.OK: "green",
+    Severity.SKIPPED: "dim",
+    Severity.HANDLED: "cyan",
+    Severity.WARNING: "yellow",
+    Severity.FAILURE: "bold red",
+}
 
 
-def render(findings: Sequence[Finding], hosts: Sequence[str], console: Console, *, brief: bool = False) -> None:
+def render(
+    findings: Sequence[Finding], hosts: Sequence[str], console: Console, *, brief: bool = False, verbose: bool = False
+) -> None:
     """Print findings.
 
     Args:
         findings: in the order of the checks.
         hosts: names of all hosts of the inventory.
         console: where to print.
-        brief: leave the table out, and show only what is wrong.
+        brief: leave the table out, and what `run` mends by itself.
+        verbose: give each check a row of its own.
     """
-    for severity in (Severity.FAILURE, Severity.WARNING):
+    shown = [Severity.FAILURE, Severity.WARNING] + [Severity.HANDLED] * (not brief)
+    for severity in shown:
         for _, same in groupby([one for one in findings if one.severity is severity], key=lambda one: one.check):
             _print_problems(_equal(same), hosts, console)
     if not brief:
-        _print_table(findings, hosts, console)
+        (_print_every_check if verbose else _print_groups)(findings, hosts, console)
     console.print(verdict(findings), style=_STYLES[_worst(findings)])
 
 
@@ -45,7 +56,10 @@ def verdict(findings: Sequence[Finding]) -> str:
     if failed:
         names = list(dict.fromkeys(finding.host for finding in failed))
         return safe(f"not ready: {_count(len(failed), 'failure')} on {_names(names)}")
-    return "ready" + (f", with {_count(warned, 'warning')}" if warned else "")
+    handled = len({finding.check for finding in findings if finding.severity is Severity.HANDLED})
+    more = [_count(warned, "warning")] if warned else []
+    more += [f"{_count(handled, 'thing')} that run sets right"] if handled else []
+    return "ready" + (f", with {' and '.join(more)}" if more else "")
 
 
 def findings_as_json(findings: Sequence[Finding], hosts: Sequence[str]) -> dict[str, Any]:
@@ -57,6 +71,7 @@ def findings_as_json(findings: Sequence[Finding], hosts: Sequence[str]) -> dict[
         "findings": [
             {
                 "check": finding.check,
+                "group": QUESTIONS[finding.check].group if finding.check in QUESTIONS else "",
                 "host": finding.host,
                 "severity": finding.severity.value,
                 "seen": finding.seen,
@@ -105,16 +120,52 @@ def _print_problem(group: Sequence[Finding], hosts: Sequence[str], console: Cons
     console.print()
 
 
-def _print_table(findings: Sequence[Finding], hosts: Sequence[str], console: Console) -> None:
+def _print_every_check(findings: Sequence[Finding], hosts: Sequence[str], console: Console) -> None:
+    rows = [(TITLES.get(check, check), _folded(list(group), hosts))
+            for check, group in groupby(findings, key=lambda finding: finding.check)]  # fmt: skip
+    _print_rows(rows, "check", hosts, console)
+
+
+def _print_groups(findings: Sequence[Finding], hosts: Sequence[str], console: Console) -> None:
+    """Print a row for each group: what is not well by name, and what is well in one breath."""
+    by_group: dict[str, list[Finding]] = {}
+    for finding in findings:
+        question = QUESTIONS.get(finding.check)
+        by_group.setdefault(question.group if question else finding.check, []).append(finding)
+    _print_rows([(name, _summed_up(group, hosts)) for name, group in by_group.items()], "", hosts, console)
+
+
+def _print_rows(rows: Iterable[tuple[str, Any]], what: str, hosts: Sequence[str], console: Console) -> None:
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("check", no_wrap=True)
-    table.add_column(f"{len(hosts)} host{'s' * (len(hosts) != 1)}", overflow="fold")
-    for check, group in groupby(findings, key=lambda finding: finding.check):
-        table.add_row(TITLES.get(check, check), _folded(list(group), hosts))
+    table.add_column(what, no_wrap=True)
+    table.add_column(_count(len(hosts), "host"), overflow="fold")
+    for name, told in rows:
+        table.add_row(name, told)
     console.print(table)
+
+
+def _summed_up(group: Sequence[Finding], hosts: Sequence[str]) -> Any:
+    from rich.text import Text
+
+    lines, well = [], []
+    for check, same in groupby(group, key=lambda finding: finding.check):
+        found, title = list(same), TITLES.get(check, check)
+        worst = max((finding.severity for finding in found), key=list(_STYLES).index)
+        if worst is Severity.OK:
+            values = {finding.seen for finding in found}
+            value = values.pop() if len(values) == 1 else ""
+            well.append(f"{title} ({value})" if 0 < len(value) <= VALUE_SHOWN else title)
+        else:
+            at = [finding for finding in found if finding.severity is worst]
+            names = _names(list(dict.fromkeys(finding.host for finding in at)), of=len(hosts))
+            reason = f" ({at[0].seen})" if worst is Severity.SKIPPED else ""
+            lines.append(Text(safe(f"{worst.value}: {title} on {names}{reason}"), _STYLES[worst]))
+    if well:
+        lines.append(Text(safe(f"ok: {', '.join(well)}"), _STYLES[Severity.OK]))
+    return Text("\n").join(lines)
 
 
 def _folded(group: Sequence[Finding], hosts: Sequence[str]) -> Any:
@@ -122,13 +173,13 @@ def _folded(group: Sequence[Finding], hosts: Sequence[str]) -> Any:
     from rich.text import Text
 
     parts = []
-    for severity in (Severity.FAILURE, Severity.WARNING, Severity.SKIPPED, Severity.OK):
+    for severity in reversed(_STYLES):
         same = [finding for finding in group if finding.severity is severity]
         if not same:
             continue
         names = list(dict.fromkeys(finding.host for finding in same))
         values = list(dict.fromkeys(finding.seen for finding in same))
-        if severity in (Severity.FAILURE, Severity.WARNING):
+        if severity in (Severity.FAILURE, Severity.WARNING, Severity.HANDLED):
             said = f"{_names(names, of=len(hosts))}: {severity.value}"  # said in full above
         else:
             more = ", ..." if len(values) > VALUES_SHOWN else ""
@@ -158,5 +209,5 @@ def _count(number: int, what: str) -> str:
 
 
 def _worst(findings: Sequence[Finding]) -> Severity:
-    order = (Severity.FAILURE, Severity.WARNING)
+    order = (Severity.FAILURE, Severity.WARNING, Severity.HANDLED)
     return next((worst for worst in order if any(f.severity is worst for f in findings)), Severity.OK)

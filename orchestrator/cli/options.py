@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from orchestrator.model.host import Inventory
+    from orchestrator.preflight.all_checks import Choice
     from orchestrator.transport.link_pool import LinkPool
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -36,6 +37,59 @@ def connection_options(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+def check_options(command: F) -> F:
+    """Add --only, --skip and --ignore."""
+    for option in (
+        click.option(
+            "--ignore", multiple=True, metavar="CHECK[@HOST]", help="Pass over what a check finds (on a host)."
+        ),
+        click.option("--skip", multiple=True, metavar="CHECKS", help="Leave these checks out."),
+        click.option("--only", multiple=True, metavar="CHECKS", help="Ask these checks only."),
+    ):
+        command = option(command)
+    return command
+
+
+def chosen_checks(only: tuple[str, ...], skip: tuple[str, ...], ignore: tuple[str, ...]) -> Choice:
+    """Read the check options; each may hold several names, separated by commas.
+
+    Raises:
+        UsageError: there is no such check.
+    """
+    from orchestrator.preflight.all_checks import Choice
+
+    def names(words: tuple[str, ...]) -> list[str]:
+        return [name for word in words for name in word.split(",") if name]
+
+    for name in names(ignore):
+        known_check(name.partition("@")[0])
+    return Choice(
+        only=frozenset(known_check(name) for name in names(only)),
+        skip=frozenset(known_check(name) for name in names(skip)),
+        ignore=frozenset(names(ignore)),
+    )
+
+
+def known_check(name: str) -> str:
+    """Return the name of a check.
+
+    Raises:
+        UsageError: there is none; with those that look alike.
+    """
+    import difflib
+
+    from orchestrator.errors import UsageError
+    from orchestrator.preflight.all_checks import QUESTIONS
+
+    if name in QUESTIONS:
+        return name
+    alike = difflib.get_close_matches(name, QUESTIONS, n=3, cutoff=0.4)
+    raise UsageError(
+        f"there is no check {name!r}" + (f"; like it: {', '.join(alike)}" if alike else ""),
+        try_this="ddp-orch preflight --explain all",
+    )
 
 
 def chosen_inventory(inventory: str | None, hosts: tuple[str, ...], exclude: tuple[str, ...]) -> Inventory:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import chosen_inventory, connection_options, inventory_options, opened
+from orchestrator.cli.options import (
+    check_options,
+    chosen_checks,
+    chosen_inventory,
+    connection_options,
+    inventory_options,
+    opened,
+)
 from orchestrator.cli.script_arguments import ScriptCommand, script_options
 
 if TYPE_CHECKING:
@@ -22,12 +29,14 @@ if TYPE_CHECKING:
 @click.option("--env", "env_words", multiple=True, metavar="NAME[=VALUE]",
               help="A variable for the workers; NAME alone passes this shell's value.")  # fmt: skip
 @click.option("--detach", is_flag=True, help="Start, print the run's name, and return.")
+@check_options
 @click.option("--despite-failures", is_flag=True, help="Start although checks failed.")
 @connection_options
 def run(
     inventory: str | None, hosts: tuple[str, ...], exclude: tuple[str, ...], script: str | None, module: str | None,
     project: str | None, backend: Backend | None, script_args: tuple[str, ...], data: Path | None,
-    env_words: tuple[str, ...], detach: bool, despite_failures: bool, accept_new_host_keys: bool, ask_pass: bool,
+    env_words: tuple[str, ...], detach: bool, only: tuple[str, ...], skip: tuple[str, ...], ignore: tuple[str, ...],
+    despite_failures: bool, accept_new_host_keys: bool, ask_pass: bool,
 ) -> int:  # fmt: skip
     """Check the hosts, send the code, start torchrun everywhere, and stream the logs.
 
@@ -43,8 +52,9 @@ def run(
 
     chosen = chosen_inventory(inventory, hosts, exclude)
     request = Request(
-        find_project(script, module, project, script_args), backend, _env(env_words), data, despite_failures
-    )
+        find_project(script, module, project, script_args), backend, _env(env_words), data, despite_failures,
+        chosen_checks(only, skip, ignore),
+    )  # fmt: skip
     store, screen = LocalStore(state_folder(os.environ)), RunScreen()
     with opened(chosen, accept_new_host_keys=accept_new_host_keys, ask_pass=ask_pass) as pool:
         record = launch_run(pool, chosen, request, store, screen.event)

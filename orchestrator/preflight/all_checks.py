@@ -95,7 +95,8 @@ ALL_CHECKS = (
     Check(data_is_there.QUESTION, data_is_there.ask),
     Check(script_fits.QUESTION, script_fits.ask),
 )
-TITLES = {check.question.name: check.question.title for check in ALL_CHECKS}
+QUESTIONS = {check.question.name: check.question for check in ALL_CHECKS}
+TITLES = {name: question.title for name, question in QUESTIONS.items()}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import DdpOrchError, NodeProgramFailed
@@ -52,11 +52,13 @@ class CheckResult:
         findings: in the order of the checks, then of the inventory.
         facts: host -> what was seen there; hosts that did not answer are missing.
         seconds: how long it took.
+        reasons: host -> short name of why it could not be looked at ("host_key_unknown", "timeout", ...).
     """
 
     findings: tuple[Finding, ...]
     facts: Mapping[str, Facts]
     seconds: float
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def failed(self) -> tuple[Finding, ...]:
@@ -143,7 +145,9 @@ def check_hosts(
     finally:
         spare_s = max(start + deadline_s - time.monotonic(), CLOSE_S)
         on_all_hosts({name: talk.close for name, talk in talks.items()}, deadline_s=spare_s)
-    return CheckResult(ask_all(survey, choice or Choice()), facts, time.monotonic() - start)
+    findings = ask_all(survey, choice or Choice())
+    reasons = {name: getattr(error, "reason", "") for name, error in survey.unreachable.items()}
+    return CheckResult(findings, facts, time.monotonic() - start, reasons)
 
 
 def _look_at_all(

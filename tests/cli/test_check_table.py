@@ -16,9 +16,13 @@ def ok(host: str, seen: str = "2.14.1") -> Finding:
     return Finding("torch_matches", host, Severity.OK, seen)
 
 
-def shown(findings: list[Finding], hosts: list[str], *, width: int = 80, brief: bool = False) -> str:
+def shown(
+    findings: list[Finding], hosts: list[str], *, width: int = 80, brief: bool = False, verbose: bool = True
+) -> str:
     stream = io.StringIO()
-    render(findings, hosts, Console(file=stream, width=width, highlight=False, markup=False), brief=brief)
+    render(
+        findings, hosts, Console(file=stream, width=width, highlight=False, markup=False), brief=brief, verbose=verbose
+    )
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
@@ -32,6 +36,16 @@ def test_a_failure_comes_first_in_full_and_the_verdict_last() -> None:
         f"  try      {TRY}",
     ]
     assert lines[-1] == "not ready: 1 failure on a"
+
+
+def test_a_row_a_group_says_what_is_not_well_and_what_is() -> None:
+    handled = Finding("interfaces_chosen", "b", Severity.HANDLED, "NCCL would use br-1", "eth0", "waits", "nothing")
+    text = shown([ok("a"), ok("b"), TAKEN, handled], ["a", "b"], verbose=False)
+    assert "HANDLED  interfaces of NCCL and gloo  on b" in text
+    assert "parity          ok: torch version (2.14.1)" in text
+    assert "between hosts   failure: rendezvous port free on a" in text
+    assert "interfaces      handled: interfaces of NCCL and gloo on b" in text
+    assert verdict([ok("a"), handled]) == "ready, with 1 thing that run sets right"
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -92,6 +106,7 @@ def test_the_document_for_programs_has_everything() -> None:
     assert (document["schema"], document["ready"], document["hosts"]) == (1, False, ["a", "b"])
     assert document["findings"][1] == {
         "check": "port_is_free",
+        "group": "between hosts",
         "host": "a",
         "severity": "failure",
         "seen": "port 29500 is taken",
