@@ -23,6 +23,7 @@ class Call:
         connect_s: time to connect (seconds), 0 when it did not.
         seconds: for all bytes there and back, or for those of a transfer; 0 when they did not pass.
         transferred_bytes: of a transfer.
+        queued_s: how long one of its ends waited for a CPU meanwhile (seconds).
     """
 
     ok: bool
@@ -32,6 +33,7 @@ class Call:
     connect_s: float = 0.0
     seconds: float = 0.0
     transferred_bytes: int = 0
+    queued_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def call_from_json(body: Mapping[str, Any]) -> Call:
         connect_s=number(body, "connect_s"),
         seconds=number(body, "seconds"),
         transferred_bytes=int(number(body, "bytes")),
+        queued_s=number(body, "queued_s"),
     )
 
 

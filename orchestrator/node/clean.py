@@ -7,13 +7,17 @@ Nothing is removed but what the probe's leftovers() would name at this moment.
 Standard library only, Python 3.8 or newer, Linux.
 """
 
+from __future__ import annotations
+
 import json
 import os
-import shutil
 import sys
-from typing import Any, Dict, List
 
 from orchestrator.node import host_facts
+
+TYPE_CHECKING = False  # typing takes longer to import than all that is looked at
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
 
 
 def clean(workdir: str, wanted: List[str]) -> Dict[str, Any]:
@@ -27,6 +31,8 @@ def clean(workdir: str, wanted: List[str]) -> Dict[str, Any]:
             continue
         try:
             if os.path.isdir(path) and not os.path.islink(path):
+                import shutil
+
                 shutil.rmtree(path)
                 run = os.path.dirname(path)
                 if not os.listdir(run):  # of a run that began on no host here

@@ -3,13 +3,18 @@
 Standard library only, Python 3.8 or newer, Linux.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import subprocess
 import time
-from typing import Any, Dict
 
 from orchestrator.node.parts import TEXT_KEPT
+
+TYPE_CHECKING = False  # typing takes longer to import than all that is looked at
+if TYPE_CHECKING:
+    from typing import Any, Dict
 
 SMI_FIELDS = "index,name,uuid,pci.bus_id,driver_version,memory.total,memory.used"  # every driver since 2013 knows them
 SMI_PLACES = ":/usr/bin:/usr/lib/wsl/lib:/usr/local/nvidia/bin"  # WSL and GKE keep it off a bare login's PATH

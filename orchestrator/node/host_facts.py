@@ -3,19 +3,21 @@
 Standard library only, Python 3.8 or newer, Linux.
 """
 
-import hashlib
-import importlib.util
+from __future__ import annotations
+
 import os
-import platform
 import re
 import resource
-import shutil
 import socket
 import sys
 import time
-from typing import Any, Dict, Optional
+import zlib
 
 from orchestrator.node.parts import read_text, user_name
+
+TYPE_CHECKING = False  # typing takes longer to import than all that is looked at
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional
 
 ENV_KEPT = re.compile(
     r"(NCCL|GLOO|TORCH|PET|OMP|MKL|UCX|MASTER|DDP_ORCH|ROLE|CUDA|NVIDIA|TP)_|(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)$|RES_OPTIONS$"
@@ -45,11 +47,11 @@ def account() -> Dict[str, Any]:
         "hostname": socket.gethostname(),
         "user": user_name(os.getuid()),
         "home": os.path.expanduser("~"),
-        "kernel": platform.release(),
+        "kernel": os.uname().release,
         "firewall": firewall(),
         "machine": machine(),
         "container": container(),
-        "os": release.get("PRETTY_NAME", platform.system()),
+        "os": release.get("PRETTY_NAME", os.uname().sysname),
     }
 
 
@@ -70,7 +72,7 @@ def machine() -> str:
 
 def container() -> str:
     """Name what this is that is not a machine of its own: "docker", "podman", "lxc", "WSL", ... or ""."""
-    if "microsoft" in platform.release().lower():
+    if "microsoft" in os.uname().release.lower():
         return "WSL"
     for path, name in (("/.dockerenv", "docker"), ("/run/.containerenv", "podman")):
         if os.path.exists(path):
@@ -104,7 +106,7 @@ def python_and_torch() -> Dict[str, Any]:
     return {
         "python": {
             "executable": sys.executable,
-            "version": platform.python_version(),
+            "version": "%d.%d.%d" % sys.version_info[:3],
             "kind": "venv"
             if sys.prefix != sys.base_prefix
             else "conda"
@@ -120,19 +122,19 @@ def python_and_torch() -> Dict[str, Any]:
 
 def torchrun_on_path() -> Dict[str, str]:
     """Say which torchrun a person would start here, and whose interpreter it names in its first line."""
-    path = shutil.which("torchrun")
-    if path is None:
+    folders = [os.path.join(folder, "torchrun") for folder in os.environ.get("PATH", "").split(":")]
+    path = next((one for one in folders if os.path.isfile(one) and os.access(one, os.X_OK)), "")
+    if not path:
         return {}
     match = re.match(r"#!\s*(\S+)", read_text(path))
-    folders = {
-        os.path.realpath(os.path.dirname(found)) for found in (match.group(1) if match else path, sys.executable)
-    }
-    return {"path": path, "interpreter": match.group(1) if match else "", "same": "yes" if len(folders) == 1 else ""}
+    places = {os.path.realpath(os.path.dirname(found)) for found in (match.group(1) if match else path, sys.executable)}
+    return {"path": path, "interpreter": match.group(1) if match else "", "same": "yes" if len(places) == 1 else ""}
 
 
 def module_version(name: str) -> Optional[Dict[str, Any]]:
     """Read NAME/version.py as text; None when the module is not installed."""
-    spec = importlib.util.find_spec(name)
+    found = (finder.find_spec(name, None) for finder in sys.meta_path)  # as import itself looks for it
+    spec = next((one for one in found if one is not None), None)
     if spec is None or not spec.submodule_search_locations:
         return None
     path = next(iter(spec.submodule_search_locations))
@@ -291,7 +293,7 @@ def data_folder(path: str, workdir: str) -> Dict[str, Any]:
     top = os.path.abspath(os.path.join(base, os.path.expanduser(path)))
     about: Dict[str, Any] = {"path": top, "exists": os.path.exists(top), "files": 0, "bytes": 0, "digest": ""}
     about["file_system"] = file_system_of(top)
-    digest = hashlib.sha256()
+    digest = 0  # a checksum: nobody means to deceive us, and a module with better ones takes long to load
     for folder, folders, names in os.walk(top):
         folders.sort()
         for name in sorted(names):
@@ -299,15 +301,15 @@ def data_folder(path: str, workdir: str) -> Dict[str, Any]:
                 continue  # locks and the like
             full = os.path.join(folder, name)
             size = os.stat(full).st_size
-            digest.update(("%s %d\n" % (os.path.relpath(full, top), size)).encode("utf-8", "replace"))
+            digest = zlib.crc32(("%s %d\n" % (os.path.relpath(full, top), size)).encode("utf-8", "replace"), digest)
             if about["files"] < SAMPLED_FILES:
                 with open(full, "rb") as stream:
-                    digest.update(stream.read(SAMPLE_BYTES))
+                    digest = zlib.crc32(stream.read(SAMPLE_BYTES), digest)
                     stream.seek(max(size - SAMPLE_BYTES, 0))
-                    digest.update(stream.read(SAMPLE_BYTES))
+                    digest = zlib.crc32(stream.read(SAMPLE_BYTES), digest)
             about["files"] += 1
             about["bytes"] += size
-    return dict(about, digest=digest.hexdigest()[:16])
+    return dict(about, digest="%08x" % digest)
 
 
 def file_system_of(path: str) -> str:

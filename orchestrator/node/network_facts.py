@@ -3,14 +3,19 @@
 Standard library only, Python 3.8 or newer, Linux.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import socket
 import struct
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from orchestrator.node.parts import read_text, together
+from orchestrator.node.parts import host_bytes, read_text, together
+
+TYPE_CHECKING = False  # typing takes longer to import than all that is looked at
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 LOOKUP_LIMIT_S = 3.0  # a resolver that takes longer than this is as good as dead (glibc waits 10 s for it)
 LOOKUPS = 3  # peers whose names are asked for: all go to one resolver, 63 questions would tell no more
@@ -23,7 +28,7 @@ def netlink(kind: int, body: bytes, *, dump: bool) -> Iterator[Tuple[bytes, Dict
         ask.settimeout(2)
         ask.send(struct.pack("=IHHII", 16 + len(body), kind, 0x301 if dump else 1, 1, 0) + body)
         while True:
-            data = ask.recv(1 << 18)
+            data = ask.recv(1 << 18 if dump else 1 << 13)
             while data:
                 size, answer = struct.unpack_from("=IH", data)
                 if answer == 2:  # NLMSG_ERROR
@@ -68,7 +73,10 @@ def network(peers: List[str]) -> Dict[str, Any]:
         if index in interfaces:
             address = address_text(attributes.get(2) or attributes[1])
             interfaces[index]["networks"].append("%s/%d" % (address, prefix))
-    routes, problems = together({peer: functools.partial(route_to, peer, interfaces) for peer in peers}, 5)
+    routes = {peer: route_to(peer, interfaces) for peer in peers if is_address(peer)}
+    names = [peer for peer in peers if peer not in routes]  # these may take a name server's time
+    found, problems = together({peer: functools.partial(route_to, peer, interfaces) for peer in names}, 5)
+    routes.update(found)
     routes.update({peer: {"error": "the look-up of its name: " + problem} for peer, problem in problems.items()})
     ports = read_text("/proc/sys/net/ipv4/ip_local_port_range").split()
     return {
@@ -140,10 +148,21 @@ def rdma_ports() -> List[Dict[str, Any]]:
     return found
 
 
+def is_address(text: str) -> bool:
+    """Tell an address from a name."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, text)
+        except (OSError, ValueError):
+            continue
+        return True
+    return False
+
+
 def route_to(peer: str, interfaces: Dict[int, Dict[str, Any]]) -> Dict[str, Any]:
     """Say by which interface and with which own address a peer is reached."""
     try:
-        family, _, _, _, where = socket.getaddrinfo(peer, None, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, where = socket.getaddrinfo(host_bytes(peer), None, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
         return {"error": "the name %s is not known here (%s)" % (peer, error.strerror), "stage": "name"}
     data = socket.inet_pton(family, str(where[0]).partition("%")[0])
@@ -168,7 +187,7 @@ def names(peers: List[str]) -> Dict[str, Any]:
     def reverse(peer: str) -> float:
         start = time.monotonic()
         try:
-            ip = str(socket.getaddrinfo(peer, None)[0][4][0])
+            ip = str(socket.getaddrinfo(host_bytes(peer), None)[0][4][0])
             mapped = "::ffff:" + ip if "." in ip else ip  # so torch's store, listening on IPv6 for both, sees it
             socket.getnameinfo((mapped, 29500, 0, 0), socket.NI_NAMEREQD)
         except OSError:
@@ -190,7 +209,9 @@ def names(peers: List[str]) -> Dict[str, Any]:
 def own_addresses() -> List[Tuple[str, bool]]:
     """Return what this host's name resolves to, in gloo's order, and whether a process can listen there."""
     found = []
-    for family, kind, protocol, _, where in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM):
+    for family, kind, protocol, _, where in socket.getaddrinfo(
+        host_bytes(socket.gethostname()), None, type=socket.SOCK_STREAM
+    ):
         usable = True
         try:
             with socket.socket(family, kind, protocol) as trial:

@@ -3,39 +3,45 @@
 Standard library only, Python 3.8 or newer, Linux.
 """
 
+from __future__ import annotations
+
 import pwd
-import queue
 import threading
 import time
-from typing import Any, Callable, Dict, Tuple
+
+TYPE_CHECKING = False  # typing takes longer to import than all that is looked at
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Tuple
 
 TEXT_KEPT = 64 * 1024
 
 
 def together(tasks: Dict[Any, Callable[[], Any]], limit_s: float) -> Tuple[Dict[Any, Any], Dict[Any, str]]:
     """Do all tasks at once; return the results, and why there is none for the others."""
-    done: "queue.Queue[Tuple[Any, Any, str]]" = queue.Queue()
+    done: List[Tuple[Any, Any, str]] = []
+    news = threading.Condition()
 
     def work(name: Any, task: Callable[[], Any]) -> None:
         try:
-            done.put((name, task(), ""))
+            outcome = (name, task(), "")
         except Exception as error:  # noqa: BLE001 - one part that fails must not take the others with it
-            done.put((name, None, "%s: %s" % (type(error).__name__, error)))
+            outcome = (name, None, "%s: %s" % (type(error).__name__, error))
+        with news:
+            done.append(outcome)
+            news.notify()
 
     results: Dict[Any, Any] = {}
     problems: Dict[Any, str] = {}
     for name, task in tasks.items():
         threading.Thread(target=work, args=(name, task), daemon=True).start()
     end = time.monotonic() + limit_s
-    while len(results) + len(problems) < len(tasks):
-        try:
-            name, result, problem = done.get(timeout=max(end - time.monotonic(), 0.001))
-        except queue.Empty:
-            break
-        if problem:
-            problems[name] = problem
-        else:
-            results[name] = result
+    with news:
+        news.wait_for(lambda: len(done) == len(tasks), max(end - time.monotonic(), 0.001))
+        for name, result, problem in done:
+            if problem:
+                problems[name] = problem
+            else:
+                results[name] = result
     for name in tasks:
         if name not in results and name not in problems:
             problems[name] = "no answer within %.0f s" % limit_s
@@ -57,3 +63,8 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+def host_bytes(name: str) -> bytes:
+    """Return a host's name for getaddrinfo(), which otherwise loads tables of Unicode for each."""
+    return name.encode("ascii") if name.isascii() else name.encode("idna")

@@ -2,7 +2,8 @@
 
 A node program that probe.py becomes, or that is sent by itself. It gives one answer to each message:
     {"listen": [{"address": "", "port": 29500}], "token": "..."}   -> {"listening": [{"port": ..., "errno": ...}]}
-        ("between": [32768, 60999] instead of a port: a free one of those)
+        ("between": [32768, 60999] instead of a port: a free one of those; "quiet": true for one that is only
+        connected to: the kernel completes the connections by itself, which costs this process nothing)
     {"connect": [{"address": ..., "port": ..., "bytes": 65536}],
      "token": "...", "timeout_s": 3}                               -> {"connected": [{"ok": ..., "stage": ...}]}
         (0 bytes: connect only)
@@ -13,35 +14,34 @@ Each answer also holds "clock_s". Its listeners end with its input, at the lates
 Standard library only, Python 3.8 or newer, Linux.
 """
 
+from __future__ import annotations
+
 import errno
 import json
 import os
-import queue
-import random
 import re
-import selectors
 import socket
 import struct
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Generator, List, Optional, Set, Tuple
 
-from orchestrator.node.parts import read_text, user_name
+from orchestrator.node.parts import host_bytes, read_text, user_name
+from orchestrator.node.talks import PIECE_BYTES, READ, WRITE, Loop, read_exactly, send_all
+
+TYPE_CHECKING = False  # as in parts.py
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Generator, List, Optional, Set
+
+    from orchestrator.node.talks import Talk, Wait
 
 LIFETIME_S = 60.0  # a controller that loses power never ends our input: a listener must not stay for hours
+STREAM_BYTES = 16 * 1024 * 1024  # 0.13 s at 1 Gbit/s: more tells no more
 SERVE_LIMIT_S = 5.0  # for each step of a caller
 MAX_ECHO_BYTES = 4 * 1024 * 1024
-PIECE_BYTES = 256 * 1024
+PATTERN = bytes(range(256))
 STREAM = 0xFFFFFFFF  # in place of a size: what follows is only counted, until its end
 TABLE_KEPT = 1024 * 1024  # the table of connections of a busy host is long
-READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-
-# A talk is a conversation on a socket that does not block. It yields the socket, what it waits for, and until when
-# (time.monotonic); it gets socket.timeout thrown in when that does not come. So one thread serves them all: 64 hosts
-# that call each other on four ports would need hundreds of threads on each, and their start alone takes seconds.
-Wait = Tuple[socket.socket, int, float]
-Talk = Generator[Wait, None, None]
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -107,80 +107,6 @@ def open_files(pid: str) -> Set[str]:
     return found
 
 
-class Loop:
-    """Carries on many talks at once."""
-
-    def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._waiting: Dict[int, Tuple[Talk, Wait]] = {}
-        self._next_look = 0.0
-
-    def start(self, talk: Talk) -> None:
-        """Begin a talk; it goes on in `step`."""
-        self._go_on(talk, None)
-
-    def stop(self, sock: socket.socket) -> None:
-        """End the talk that waits for a socket, and close the socket."""
-        talk, _ = self._waiting.pop(sock.fileno(), (None, None))
-        if talk is not None:
-            self._selector.unregister(sock)
-            talk.close()
-        sock.close()
-
-    def step(self) -> None:
-        """Wait for what may come, and go on with those talks that it came for, or that have waited too long."""
-        for key, _ in self._selector.select(0.05):
-            self._wake(key.fd, None)
-        now = time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + 0.05
-            for fd in [fd for fd, (_, (_, _, end)) in self._waiting.items() if end <= now]:
-                self._wake(fd, socket.timeout("timed out"))
-
-    def _wake(self, fd: int, error: Optional[Exception]) -> None:
-        if fd in self._waiting:
-            talk, (sock, _, _) = self._waiting.pop(fd)
-            self._selector.unregister(sock)
-            self._go_on(talk, error)
-
-    def _go_on(self, talk: Talk, error: Optional[Exception]) -> None:
-        try:
-            wait = talk.throw(error) if error is not None else next(talk)
-        except StopIteration:
-            return
-        self._selector.register(wait[0], wait[1])
-        self._waiting[wait[0].fileno()] = (talk, wait)
-
-
-def read_exactly(sock: socket.socket, size: int, limit_s: float) -> Generator[Wait, None, bytes]:
-    """Read so many bytes, waiting `limit_s` for each piece.
-
-    Raises:
-        ConnectionError: the other end closed before.
-    """
-    data = bytearray()
-    while len(data) < size:
-        try:
-            piece = sock.recv(min(size - len(data), PIECE_BYTES))
-        except BlockingIOError:
-            yield sock, READ, time.monotonic() + limit_s
-            continue
-        if not piece:
-            raise ConnectionError("closed by the other end")
-        data += piece
-    return bytes(data)
-
-
-def send_all(sock: socket.socket, data: bytes, limit_s: float) -> Talk:
-    """Send all bytes, waiting `limit_s` for each piece."""
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[sock.send(view) :]
-        except BlockingIOError:
-            yield sock, WRITE, time.monotonic() + limit_s
-
-
 def accepting(listener: socket.socket, token: bytes, loop: Loop) -> Talk:
     """Serve whoever calls."""
     while True:
@@ -204,14 +130,14 @@ def serving(sock: socket.socket, token: bytes) -> Talk:
             yield from send_all(sock, b"hello", SERVE_LIMIT_S)
             size = struct.unpack("!I", (yield from read_exactly(sock, 4, SERVE_LIMIT_S)))[0]
             if size == STREAM:
-                count, piece = 0, b"more"
+                count, piece, queued_s = 0, b"more", queued()
                 while piece:
                     try:
                         piece = sock.recv(PIECE_BYTES)
                     except BlockingIOError:
                         yield sock, READ, time.monotonic() + SERVE_LIMIT_S
                     count += len(piece)
-                yield from send_all(sock, struct.pack("!Q", count), SERVE_LIMIT_S)
+                yield from send_all(sock, struct.pack("!Qd", count, queued() - queued_s), SERVE_LIMIT_S)
                 return
             data = yield from read_exactly(sock, min(size, MAX_ECHO_BYTES), SERVE_LIMIT_S)
             yield from send_all(sock, b"whole" + data, SERVE_LIMIT_S)
@@ -251,7 +177,7 @@ def calling(to: Dict[str, Any], order: Dict[str, Any], result: Dict[str, Any], d
                 stage = "there"
                 result.update((yield from streaming(sock, float(order["seconds"]), limit_s)))
             elif size:
-                stage, data = "there", bytes(bytearray(range(256)) * (min(size, MAX_ECHO_BYTES) // 256))
+                stage, data = "there", PATTERN * (min(size, MAX_ECHO_BYTES) // len(PATTERN))
                 yield from send_all(sock, struct.pack("!I", len(data)) + data, limit_s)
                 yield from read_exactly(sock, 5, limit_s)
                 stage = "back"
@@ -265,14 +191,26 @@ def calling(to: Dict[str, Any], order: Dict[str, Any], result: Dict[str, Any], d
 
 
 def streaming(sock: socket.socket, seconds: float, limit_s: float) -> Generator[Wait, None, Dict[str, Any]]:
-    """Send for so long; return how many bytes arrived, and in what time."""
-    start, piece = time.monotonic(), bytes(PIECE_BYTES)
+    """Send for so long, or so much; return how many bytes arrived, in what time, and the wait for CPUs in it."""
+    start, piece, left, queued_s = time.monotonic(), bytes(PIECE_BYTES), STREAM_BYTES, queued()
     yield from send_all(sock, struct.pack("!I", STREAM), limit_s)
-    while time.monotonic() < start + seconds:
+    while time.monotonic() < start + seconds and left > 0:
         yield from send_all(sock, piece, limit_s)
+        left -= len(piece)
     sock.shutdown(socket.SHUT_WR)
-    count = struct.unpack("!Q", (yield from read_exactly(sock, 8, limit_s)))[0]
-    return {"bytes": count, "seconds": round(time.monotonic() - start, 6)}
+    count, other_queued_s = struct.unpack("!Qd", (yield from read_exactly(sock, 16, limit_s)))
+    taken_s = time.monotonic() - start
+    return {
+        "bytes": count,
+        "seconds": round(taken_s, 6),
+        "queued_s": round(max(queued() - queued_s, other_queued_s), 6),
+    }
+
+
+def queued() -> float:
+    """Return how long this process has waited for a CPU so far (seconds): a host that is busy measures no link."""
+    fields = read_text("/proc/self/schedstat").split()
+    return int(fields[1]) / 1e9 if len(fields) > 1 else 0.0
 
 
 def resolve(targets: List[Dict[str, Any]], limit_s: float) -> None:
@@ -280,7 +218,7 @@ def resolve(targets: List[Dict[str, Any]], limit_s: float) -> None:
 
     def look_up(target: Dict[str, Any]) -> None:
         try:
-            target["ip"] = socket.getaddrinfo(target["address"], None, type=socket.SOCK_STREAM)[0][4][0]
+            target["ip"] = socket.getaddrinfo(host_bytes(target["address"]), None, type=socket.SOCK_STREAM)[0][4][0]
             target.pop("unknown", None)
         except OSError as error:
             target["unknown"] = error
@@ -304,7 +242,7 @@ class PortTrial:
     def __init__(self) -> None:
         self._loop = Loop()
         self._listeners: List[socket.socket] = []
-        self._orders: "queue.Queue[Optional[Dict[str, Any]]]" = queue.Queue()
+        self._orders: List[Optional[Dict[str, Any]]] = []  # append() and pop() need no lock
         self._woken, self._wake = socket.socketpair()
         self._woken.setblocking(False)
         self._ended = False
@@ -319,16 +257,16 @@ class PortTrial:
 
     def _read(self) -> None:
         for line in iter(sys.stdin.buffer.readline, b""):
-            self._orders.put(json.loads(line))
+            self._orders.append(json.loads(line))
             self._wake.send(b".")
-        self._orders.put(None)
+        self._orders.append(None)
         self._wake.send(b".")
 
     def _obey(self) -> Talk:
         while not self._ended:
             yield self._woken, READ, float("inf")
             self._woken.recv(1)
-            order = self._orders.get_nowait()
+            order = self._orders.pop(0)
             if order is None:
                 self._ended = True
             elif "listen" in order:
@@ -348,7 +286,7 @@ class PortTrial:
         low, high = want.get("between", [want.get("port", 0)] * 2)
         listener, number, problem, tries = None, 0, "", 20 if low != high else 1
         while listener is None and tries:
-            port = random.randint(int(low), int(high))  # noqa: S311 - no secret
+            port = int(low) + int.from_bytes(os.urandom(4), "big") % (int(high) - int(low) + 1)
             try:
                 listener = listen(str(want.get("address", "")), port)
             except (OSError, OverflowError) as error:
@@ -359,7 +297,8 @@ class PortTrial:
             return {"port": port, "errno": number, "error": problem, "holder": holder}
         listener.setblocking(False)
         self._listeners.append(listener)
-        self._loop.start(accepting(listener, token, self._loop))
+        if not want.get("quiet"):
+            self._loop.start(accepting(listener, token, self._loop))
         return {"port": listener.getsockname()[1]}
 
     def _call(self, order: Dict[str, Any], targets: List[Dict[str, Any]], then: Callable[[Any], None]) -> None:
@@ -381,8 +320,7 @@ class PortTrial:
 
 def answer(body: Dict[str, Any]) -> None:
     """Send one answer."""
-    sys.stdout.write(json.dumps(dict(body, clock_s=time.time()), separators=(",", ":")) + "\n")
-    sys.stdout.flush()
+    print(json.dumps(dict(body, clock_s=time.time()), separators=(",", ":")), flush=True)
 
 
 def main() -> None:

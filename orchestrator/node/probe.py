@@ -8,15 +8,20 @@ Each part has its time limit: a device or file system that hangs costs that part
 Standard library only, Python 3.8 or newer, Linux.
 """
 
+from __future__ import annotations
+
 import functools
 import json
 import os
 import sys
 import time
-from typing import Any, Callable, Dict
 
 from orchestrator.node import host_facts, network_facts
 from orchestrator.node.parts import together
+
+TYPE_CHECKING = False  # typing takes longer to import than all that is looked at
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict
 
 SCHEMA = 1
 

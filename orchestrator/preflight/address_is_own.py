@@ -27,6 +27,9 @@ def ask(survey: Survey) -> Iterator[Finding]:
     """Fail a host behind address translation that a peer could not reach; warn where it does not show yet."""
     if len(survey.inventory.hosts) < 2:
         return
+    unreached = set(survey.facts)
+    if survey.mesh:
+        unreached = {called for (caller, called), pair in survey.mesh.pairs.items() if called != caller and not pair.ok}
     for host, facts in survey.hosts():
         seen_as = _as_others_see(survey, host)
         own = {address for interface in facts.interfaces for address in interface.addresses}
@@ -35,11 +38,8 @@ def ask(survey: Survey) -> Iterator[Finding]:
         if seen_as in own:
             yield QUESTION.ok(host.name, seen_as)
             continue
-        reached = survey.mesh is not None and all(
-            pair.ok for (caller, called), pair in survey.mesh.pairs.items() if called == host.name != caller
-        )
         where = f" (it is a {facts.container} container)" if facts.container not in ("", "WSL") else ""
-        judge = QUESTION.warn if reached else QUESTION.fail
+        judge = QUESTION.fail if host.name in unreached else QUESTION.warn
         yield judge(
             host.name,
             f"the others reach it at {seen_as}, and it has {', '.join(sorted(_worth_naming(own)))}{where}",

@@ -34,7 +34,9 @@ def ask(survey: Survey) -> Iterator[Finding]:
     if mesh is None or len(survey.inventory.hosts) < 2:
         return
     blamed = _blamed(survey, mesh)
-    heard_from = {caller for caller, _ in mesh.pairs}
+    trips: dict[str, list[float]] = defaultdict(list)  # of each host that said how its calls went
+    for (caller, called), pair in mesh.pairs.items():
+        trips[caller] += [pair.round_trip_s] if caller != called and pair.round_trip_s is not None else []
     for host, facts in survey.hosts():
         if "network" in facts.problems:
             yield QUESTION.skip(host.name, facts.problems["network"])
@@ -48,12 +50,10 @@ def ask(survey: Survey) -> Iterator[Finding]:
             yield QUESTION.fail(host.name, f"cannot listen at {where}: {mesh.deaf[host.name]}", wanted="a free port")
         elif host.name in blamed:
             yield from _findings(host.name, blamed[host.name])
-        elif host.name not in heard_from:
+        elif host.name not in trips:
             yield QUESTION.fail(host.name, "it did not say in time whom it reaches", try_this="run preflight again")
         else:
-            trips = [pair.round_trip_s for (caller, called), pair in mesh.pairs.items()
-                     if caller == host.name != called and pair.round_trip_s is not None]  # fmt: skip
-            yield QUESTION.ok(host.name, f"round trip {min(trips) * 1000:.1f} ms" if trips else "reached")
+            yield QUESTION.ok(host.name, f"round trip {min(trips[host.name], default=0) * 1000:.1f} ms")
 
 
 def _blamed(survey: Survey, mesh: Mesh) -> Mapping[str, Mapping[tuple[str, str], list[str]]]:

@@ -23,6 +23,8 @@ QUESTION = Question(
 )
 SLOW_BIT_S = 300e6  # ResNet-101's gradients take more than 9 s a step: slower than one host alone
 GRADIENTS_BYTES = 170e6
+BUSY_SHARE = 0.3  # of the time that a process waited for a CPU: what it measured is not the link
+ODD_BIT_S = 2.5e9  # below the slowest link that is more than 1 Gbit/s: a measurement of 0.1 s tells no finer
 ODD_SHARE = 0.25  # of the median; a rough measurement of two equal links differs less
 
 
@@ -32,13 +34,13 @@ def ask(survey: Survey) -> Iterator[Finding]:
     if mesh is None or len(survey.inventory.hosts) < 2:
         return
     rates = {sender: 8 * call.transferred_bytes / call.seconds for (sender, _), call in mesh.ring.items()
-             if call.ok and call.seconds}  # fmt: skip
+             if call.ok and call.seconds and call.queued_s < BUSY_SHARE * call.seconds}  # fmt: skip
     receivers = dict(mesh.ring.keys())
     usual = median(rates.values()) if rates else 0.0
     for host, facts in survey.hosts():
         name, rate = host.name, rates.get(host.name)
         slow_kind = _slow_kind(facts)
-        if rate is not None and (rate < SLOW_BIT_S or (len(rates) > 2 and rate < ODD_SHARE * usual)):
+        if rate is not None and (rate < SLOW_BIT_S or (len(rates) > 2 and rate < min(ODD_SHARE * usual, ODD_BIT_S))):
             among = f", {_speed(usual)} is usual here" if len(rates) > 2 else ""
             yield QUESTION.warn(
                 name,
@@ -57,6 +59,8 @@ def ask(survey: Survey) -> Iterator[Finding]:
             )
         elif rate is not None:
             yield QUESTION.ok(name, f"about {_speed(rate)}")
+        elif name in receivers and mesh.ring[name, receivers[name]].ok:
+            yield QUESTION.ok(name, "not measured: one of the two is busy")
         elif name in receivers:
             yield QUESTION.warn(
                 name,

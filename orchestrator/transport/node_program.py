@@ -1,20 +1,20 @@
 """Programs of ours on a host: sent as text, checked, talked with.
 
 A node program (orchestrator/node/) travels over standard input to the host's own interpreter, so nothing needs to
-be installed there. A one-line starter reads it, checks its hash, prints a handshake word and runs it. What comes
-before the word is noise of the login shell. After it both sides speak messages: one JSON object a line, followed by
-as many raw bytes as its "payload" says.
+be installed there. A one-line starter reads it, checks that it is whole, prints a handshake word and runs it. What
+comes before the word is noise of the login shell. After it both sides speak messages: one JSON object a line,
+followed by as many raw bytes as its "payload" says.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import json
 import re
 import secrets
 import time
+import zlib
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -39,8 +39,8 @@ NOISE_KEPT_BYTES = 4096
 # Must parse in Python 2 too, and hold no line break, backslash, single quote or "!" (see command_line).
 # A `-c` program has the current folder first on its path: a json.py in the login folder must not become ours.
 _STARTER = (
-    "import sys;sys.path[:1]==[str()] and sys.path.pop(0);sys.version_info>=(3,8) or sys.exit(98);import hashlib;"
-    "t=sys.stdin.buffer.read(int(sys.argv[1]));hashlib.sha256(t).hexdigest()==sys.argv[2] or sys.exit(97);"
+    "import sys;sys.path[:1]==[str()] and sys.path.pop(0);sys.version_info>=(3,8) or sys.exit(98);import zlib;"
+    "t=sys.stdin.buffer.read(int(sys.argv[1]));str(zlib.crc32(t))==sys.argv[2] or sys.exit(97);"
     "sys.stdout.write(chr(10)+sys.argv[3]+chr(10));sys.stdout.flush();"
     'exec(compile(t,sys.argv[4],"exec"),dict(__name__="__main__",program_text=t))'
 )
@@ -71,6 +71,7 @@ class _Parts:
 
 
 __import__("sys").meta_path.insert(0, _Parts())
+exec(compile({own!r}, {program!r}, "exec"))
 """
 
 
@@ -88,7 +89,7 @@ def program_text(program: str) -> bytes:
     if not texts:
         return own.encode()
     packages = {"orchestrator": "", _NODE: ""}
-    return (_PARTS_LOADER.format(texts={**packages, **texts}) + own).encode()
+    return _PARTS_LOADER.format(texts={**packages, **texts}, own=own, program=f"ddp-orch-{program}").encode()
 
 
 _NODE = "orchestrator.node"
@@ -132,8 +133,8 @@ class Conversation:
         self._ended = False
         word = "ddp-orch-" + secrets.token_hex(8)
         text = program_text(program)
-        digest = hashlib.sha256(text).hexdigest()
-        argv = [self.host.python, "-u", "-c", _STARTER, str(len(text)), digest, word, f"ddp-orch-{program}"]
+        checksum = str(zlib.crc32(text))
+        argv = [self.host.python, "-u", "-c", _STARTER, str(len(text)), checksum, word, f"ddp-orch-{program}"]
         self._channel = link.open(command_line(argv))
         try:
             with contextlib.suppress(BrokenPipeError):  # it has ended already: its exit code, below, says why

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.transport.node_program import Conversation
 
 CONNECT_LIMIT_S = 3.0  # TCP sends again after 1 and 3 s: one lost packet is no dead path
+FEW_HOSTS = 8
 ECHO_BYTES = 64 * 1024  # more than any packet: a path that loses large packets passes every small check
 PORTS_TRIED = 3  # of each third of the ephemeral range one: some firewalls open a part of it
 RING_S = 0.1  # long enough for TCP to reach its speed on a local network
@@ -109,7 +110,8 @@ class _Trial:
                 low, high = facts[name].ephemeral_ports
                 step = max((high - low) // PORTS_TRIED, 1)
                 between = [[low + part * step, low + (part + 1) * step - 1] for part in range(PORTS_TRIED)]
-                wanted += [{"address": own[name], "between": ports} for ports in between]
+                wanted += [{"address": own[name], "between": ports, "quiet": place > 0}
+                           for place, ports in enumerate(between)]  # fmt: skip
             self._wanted[name] = wanted
 
     def listen(self) -> None:
@@ -133,14 +135,24 @@ class _Trial:
         calls_rendezvous = self._rendezvous is not None and self._rendezvous.errno is None
         where: dict[str, object] = {"address": self._inventory_addresses[self._first], "port": self._port,
                                     "bytes": ECHO_BYTES}  # fmt: skip
-        mesh = [{"address": self._own[name], "port": port, "bytes": ECHO_BYTES if not place else 0}
-                for name, ports in self._open.items() for place, port in enumerate(ports)]  # fmt: skip
-        targets = [*([where] if calls_rendezvous else []), *mesh]
-        order = {"connect": targets, "token": self._token, "timeout_s": CONNECT_LIMIT_S}
-        answers = self._ask_all(dict.fromkeys(self._talks, order), limit_s=4 * CONNECT_LIMIT_S)
+        first_target = [where] if calls_rendezvous else []
+        targets_of: dict[str, list[dict[str, object]]] = {}
+        for place, name in enumerate(self._talks):
+            targets = targets_of[name] = [*first_target]
+            for other_place, (other, ports) in enumerate(self._open.items()):
+                # With many hosts 64 KiB go both ways once for each pair, and not again when the other one calls.
+                echo = len(self._talks) <= FEW_HOSTS or place <= other_place
+                sizes = [ECHO_BYTES if echo else 0] + [0] * PORTS_TRIED
+                address = self._own[other]
+                targets += [
+                    {"address": address, "port": port, "bytes": sizes[which]} for which, port in enumerate(ports)
+                ]
+        orders = {name: {"connect": targets, "token": self._token, "timeout_s": CONNECT_LIMIT_S}
+                  for name, targets in targets_of.items()}  # fmt: skip
+        answers = self._ask_all(orders, limit_s=4 * CONNECT_LIMIT_S)
         for name, answer in answers.items():
             calls = [call_from_json(one) for one in mappings(answer, "connected")]
-            if len(calls) != len(targets):
+            if len(calls) != len(targets_of[name]):
                 continue
             if calls_rendezvous:
                 self._rendezvous_calls[name] = calls.pop(0)
