@@ -92,6 +92,7 @@ def preflight(
         needs_torchvision="torchvision" in text if script else True,
         data=data or (() if script else (BUNDLED_DATA,)),
         fetches_data=not script and not data,
+        may_send_data=not data,
         script=text,
     )
     choice = chosen_checks(only, skip, ignore)

@@ -60,7 +60,7 @@ def _missing(survey: Survey, name: str, host: str, facts: Facts, folder: DataFol
     if not survey.fetches_data:
         return QUESTION.fail(host, what, wanted=f"{name} on every host", try_this=send)
     if not facts.default_routes:
-        return QUESTION.fail(
+        return (QUESTION.warn if survey.may_send_data else QUESTION.fail)(
             host,
             f"{what}, and the host has no way to the internet to fetch it",
             wanted="the data set, or a default route",

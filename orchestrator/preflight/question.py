@@ -33,6 +33,7 @@ class Survey:
         data: names of the data folders that have to be there and equal; the first one is a data set that the bundled
             worker can fetch by itself where `fetches_data`.
         fetches_data: the worker downloads the data where it is not there.
+        may_send_data: it is not known yet whether the run brings the data along.
         script: text of the script that shall run, "" for the bundled one or where it is not known.
         chosen_backend: what the user asked for, or None.
     """
@@ -47,6 +48,7 @@ class Survey:
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     data: tuple[str, ...] = ()
     fetches_data: bool = False
+    may_send_data: bool = False
     script: str = ""
     chosen_backend: Backend | None = None
 

@@ -81,6 +81,7 @@ class Purpose:
         needs_torchvision: the worker imports torchvision, as the bundled one does.
         data: data folders that have to be there and equal: absolute paths, or names below each host's data folder.
         fetches_data: the worker downloads them where they are not there.
+        may_send_data: it is not known yet whether the run brings the data along.
         script: text of the script, "" for the bundled one or where it is not known.
     """
 
@@ -89,6 +90,7 @@ class Purpose:
     needs_torchvision: bool = True
     data: tuple[str, ...] = ()
     fetches_data: bool = False
+    may_send_data: bool = False
     script: str = ""
 
 
@@ -134,6 +136,7 @@ def check_hosts(
         needs_torchvision=purpose.needs_torchvision,
         data=purpose.data,
         fetches_data=purpose.fetches_data,
+        may_send_data=purpose.may_send_data,
         script=purpose.script,
         chosen_backend=purpose.backend,
     )
