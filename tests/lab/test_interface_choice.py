@@ -123,5 +123,4 @@ def test_gloo_takes_what_was_predicted_in_every_variant(make_lab: Callable[..., 
             gloo.stdin.write("\n")
             gloo.stdin.flush()
     finally:
-        gloo.stdin.close()
-        gloo.wait(30)
+        gloo.communicate(timeout=30)
