@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.model.gpu_facts import GpuFacts, gpu_facts_from_json
 from orchestrator.model.untrusted import mapping, mappings, number, text, texts, texts_by_name, whole_numbers
 
 if TYPE_CHECKING:
@@ -241,6 +242,7 @@ class Facts:
         name_lookup_s: the slowest look-up of a peer's name (seconds), or None when none was made.
         ephemeral_ports: first and last port that the kernel hands out; both backends listen on such ports.
         nvidia_smi: None when it was not asked.
+        gpu: more about the GPUs, empty when nothing was asked.
         running: processes of earlier or other runs of ddp-orch.
         trainings: processes of trainings that ddp-orch did not start.
         left_shared: files of shared memory that an earlier training left, and `left_shared_bytes` their size.
@@ -283,6 +285,7 @@ class Facts:
     name_lookup_s: float | None
     ephemeral_ports: tuple[int, int]
     nvidia_smi: NvidiaSmi | None
+    gpu: GpuFacts
     has_nvidia_driver: bool
     running: tuple[RunningProcess, ...]
     trainings: tuple[RunningProcess, ...]
@@ -412,6 +415,7 @@ def facts_from_json(body: Mapping[str, Any]) -> Facts:
         name_lookup_s=float(number(body, "name_lookup_s")) if has_lookup else None,
         ephemeral_ports=(ports[0], ports[1]) if len(ports) == 2 else (32768, 60999),  # the kernel's default
         nvidia_smi=_nvidia_smi(smi) if isinstance(smi, dict) else None,
+        gpu=gpu_facts_from_json(body),
         has_nvidia_driver=body.get("nvidia_driver") is True,
         running=_processes(body, "running"),
         trainings=_processes(body, "trainings"),

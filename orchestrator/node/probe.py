@@ -48,7 +48,10 @@ def facts(order: Dict[str, Any]) -> Dict[str, Any]:
     if order.get("gpus"):
         from orchestrator.node import gpu_facts
 
-        parts["nvidia_smi"] = lambda: {"nvidia_smi": gpu_facts.nvidia_smi(limit_s - 0.5)}
+        torch = host_facts.module_version("torch")
+        parts["nvidia_smi"] = functools.partial(gpu_facts.smi_facts, limit_s - 0.5)
+        parts["gpu_host"] = functools.partial(gpu_facts.beside_facts, torch["path"] if torch else "")
+        parts["kernel_log"] = gpu_facts.kernel_log
     results, problems = together(parts, limit_s)
     answer: Dict[str, Any] = {"schema": SCHEMA, "places": {}, "data": {}, "problems": problems}
     for name, result in results.items():

@@ -29,17 +29,21 @@ def ask(survey: Survey) -> Iterator[Finding]:
         if facts.nvidia_smi is None:
             yield QUESTION.skip(host.name, facts.problems.get("nvidia_smi", "not asked"))
         else:
-            yield _judge(host.name, facts.nvidia_smi, has_driver=facts.has_nvidia_driver)
+            yield _judge(host.name, facts.nvidia_smi, has_driver=facts.has_nvidia_driver, jetson=facts.gpu.jetson)
 
 
-def _judge(host: str, answer: NvidiaSmi, *, has_driver: bool) -> Finding:
+def _judge(host: str, answer: NvidiaSmi, *, has_driver: bool, jetson: str) -> Finding:
     if not answer.found:
-        return QUESTION.fail(
-            host,
-            "no nvidia-smi" + (", though the driver is loaded" if has_driver else " and no NVIDIA driver"),
-            wanted="nvidia-smi of the installed driver",
-            try_this="on the host: install the NVIDIA driver (its utils package has nvidia-smi); "
-            "for a run on CPUs: gpus: 0 in the inventory",
+        return (
+            QUESTION.ok(host, f"{jetson} has none")
+            if jetson
+            else QUESTION.fail(
+                host,
+                "no nvidia-smi" + (", though the driver is loaded" if has_driver else " and no NVIDIA driver"),
+                wanted="nvidia-smi of the installed driver",
+                try_this="on the host: install the NVIDIA driver (its utils package has nvidia-smi); "
+                "for a run on CPUs: gpus: 0 in the inventory",
+            )
         )
     if answer.code is None and not answer.stdout:
         said = answer.stderr or f"nvidia-smi gave no answer within {answer.seconds:.0f} s"

@@ -70,6 +70,8 @@ class Gpu:
         driver: version of the driver, "" where it does not say.
         memory_mib: in all, or None where it does not say.
         problem: "" for one that works.
+        uuid: its name everywhere, "" where it does not say.
+        used_mib: memory in use, or None where it does not say.
     """
 
     index: int
@@ -77,6 +79,8 @@ class Gpu:
     driver: str
     memory_mib: int | None
     problem: str
+    uuid: str = ""
+    used_mib: int | None = None
 
 
 @dataclass(frozen=True)
@@ -127,5 +131,13 @@ def read_nvidia_smi(answer: NvidiaSmi) -> Reading:
 def _gpu(cells: list[str]) -> Gpu:
     problem = next((cell.strip("[]") for cell in cells if _BAD_FIELD.search(cell)), "")
     known = [("" if _UNKNOWN.search(cell) or _BAD_FIELD.search(cell) else cell) for cell in cells] + [""] * 7
-    number = re.match(r"\d+", known[5])
-    return Gpu(int(cells[0]), known[1], known[4], int(number.group()) if number else None, problem)
+    total, used = (re.match(r"\d+", cell) for cell in known[5:7])
+    return Gpu(
+        index=int(cells[0]),
+        name=known[1],
+        driver=known[4],
+        memory_mib=int(total.group()) if total else None,
+        problem=problem,
+        uuid=known[2],
+        used_mib=int(used.group()) if used else None,
+    )
