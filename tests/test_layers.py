@@ -65,7 +65,7 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "bundled_worker" not in path.parts)
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if not {"bundled_worker", "trial"} & set(path.parts))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -38,6 +38,15 @@ CHECK_S = 8.0  # of the deadline, for what comes after the logins
 @check_options
 @click.option("--explain", metavar="CHECK", help="Say what a check is about, or list them (all); no host is asked.")
 @click.option("--fix", is_flag=True, help="Offer to mend what is safe to mend from here, and ask for each.")
+@click.option("--deep", is_flag=True, help="When all is well, a real torchrun over all hosts; names who spoils it.")
+@click.option(
+    "--deep-timeout",
+    type=click.FloatRange(10, 3600),
+    default=90.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For each torchrun of --deep.",
+)
 @click.option(
     "--script",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -65,8 +74,8 @@ CHECK_S = 8.0  # of the deadline, for what comes after the logins
 def preflight(
     inventory_file: str | None, inventory: str | None, hosts: tuple[str, ...], exclude: tuple[str, ...],
     only: tuple[str, ...], skip: tuple[str, ...], ignore: tuple[str, ...], explain: str | None, fix: bool,
-    script: Path | None, data: tuple[str, ...], backend: Backend | None, deadline_s: float, as_json: bool,
-    verbose: bool, accept_new_host_keys: bool, ask_pass: bool,
+    deep: bool, deep_timeout: float, script: Path | None, data: tuple[str, ...], backend: Backend | None,
+    deadline_s: float, as_json: bool, verbose: bool, accept_new_host_keys: bool, ask_pass: bool,
 ) -> int:  # fmt: skip
     """Check whether a run on the hosts of INVENTORY will work, and say why not.
 
@@ -101,6 +110,8 @@ def preflight(
         result = look.once()
         if fix and _mended(pool, chosen, result):
             result = look.once()
+        if deep:
+            result = look.deep(result, deep_timeout)
     names = [host.name for host in chosen.hosts]
     if as_json:
         click.echo(json.dumps(findings_as_json(result.findings, names)))
@@ -136,6 +147,28 @@ class _Look:
                 deadline_s=max(end - time.monotonic(), self._deadline_s / 2),
                 on_event=progress.event,
             )
+
+    def deep(self, result: CheckResult, limit_s: float) -> CheckResult:
+        """Add what a real torchrun says, where nothing spoke against it before."""
+        from dataclasses import replace
+
+        from orchestrator.cli.screen import say
+        from orchestrator.preflight.all_checks import passed_over
+        from orchestrator.preflight.deep import QUESTIONS
+        from orchestrator.workflows.try_deep import try_deep
+
+        backends: list[Backend] = ["gloo"]
+        if all(host.gpu_count for host in self._inventory.hosts):
+            backends.append("nccl")
+        backends = [one for one in backends if self._choice.asks(f"deep_{one}")]
+        first = self._inventory.hosts[0].name
+        if not result.ready:
+            left_out = [QUESTIONS[one].skip(first, "left out, because of the failures above") for one in backends]
+            return replace(result, findings=(*result.findings, *left_out))
+        found = try_deep(self._pool, self._inventory, result.facts, backends, limit_s=limit_s,
+                         needs_torchvision=self._purpose.needs_torchvision,
+                         on_event=lambda event: say(getattr(event, "text", "")))  # fmt: skip
+        return replace(result, findings=(*result.findings, *(passed_over(one, self._choice) for one in found)))
 
 
 class _Progress:

@@ -11,6 +11,7 @@ from orchestrator.preflight import (
     address_is_own,
     clocks_agree,
     data_is_there,
+    deep,
     environment_clean,
     environment_matches,
     fabric_manager,
@@ -109,7 +110,10 @@ ALL_CHECKS = (
     Check(data_is_there.QUESTION, data_is_there.ask),
     Check(script_fits.QUESTION, script_fits.ask),
 )
-QUESTIONS = {check.question.name: check.question for check in ALL_CHECKS}
+QUESTIONS = {
+    **{check.question.name: check.question for check in ALL_CHECKS},
+    **{question.name: question for question in deep.QUESTIONS.values()},
+}
 TITLES = {name: question.title for name, question in QUESTIONS.items()}
 
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.model.untrusted import texts, texts_by_name
+from orchestrator.errors import DdpOrchError
+from orchestrator.model.untrusted import text, texts, texts_by_name
 from orchestrator.transport.fan_out import on_all_hosts
 from orchestrator.transport.node_program import Conversation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.errors import DdpOrchError
     from orchestrator.model.facts import Facts
+    from orchestrator.model.run_record import RunRecord
     from orchestrator.transport.link_pool import LinkPool
 
 CLEAN_S = 60.0
@@ -43,6 +44,19 @@ def clean_hosts(pool: LinkPool, paths: Mapping[str, Sequence[str]]) -> dict[str,
     return on_all_hosts(
         {name: partial(_clean, pool, name, wanted) for name, wanted in paths.items()}, deadline_s=CLEAN_S
     )
+
+
+def forget_run(pool: LinkPool, record: RunRecord) -> dict[str, str]:
+    """Remove a run that has ended, and its code, from all its hosts; return host -> why it is still there."""
+
+    def forget(name: str) -> str:
+        order = {"workdir": pool.hosts[name].workdir, "forget": record.run, "code": record.snapshot}
+        with Conversation(pool.link(name), "clean") as talk:
+            return text(talk.ask(order, timeout_s=CLEAN_S), "why")
+
+    results = on_all_hosts({part.name: partial(forget, part.name) for part in record.hosts}, deadline_s=CLEAN_S)
+    said = {name: one.message if isinstance(one, DdpOrchError) else one for name, one in results.items()}
+    return {name: why for name, why in said.items() if why}
 
 
 def _clean(pool: LinkPool, name: str, paths: Sequence[str]) -> Cleaned:

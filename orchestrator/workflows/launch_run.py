@@ -62,7 +62,13 @@ class Request:
 
 
 def launch_run(
-    pool: LinkPool, inventory: Inventory, request: Request, store: LocalStore, on_event: Callable[[object], None]
+    pool: LinkPool,
+    inventory: Inventory,
+    request: Request,
+    store: LocalStore,
+    on_event: Callable[[object], None],
+    *,
+    facts: Mapping[str, Facts] | None = None,
 ) -> RunRecord:
     """Check, sync and start; when this returns, a supervisor runs on every host.
 
@@ -72,6 +78,7 @@ def launch_run(
         request: what to run.
         store: where the controller's record goes.
         on_event: told of each step; also gets the CheckResult and the sync events.
+        facts: what preflight has just seen of the hosts; None looks at them, and refuses what would fail.
     Raises:
         HostUnreachable: a host cannot be reached.
         PreflightFailed: a check found a reason why the run would fail.
@@ -83,9 +90,10 @@ def launch_run(
     if other:
         on_event(Warned(f"{request.project.script[0]} names its backend itself: {', '.join(sorted(other))} is used, "
                         f"not {plan.backend}; os.environ['DDP_ORCH_BACKEND'] holds what was asked for"))  # fmt: skip
-    on_event(Step(f"checking {_count(plan)}"))
-    facts = _checked(pool, inventory, request, on_event)
-    links = {name: pool.link(name) for name in pool.hosts}
+    if facts is None:
+        on_event(Step(f"checking {_count(plan)}"))
+        facts = _checked(pool, inventory, request, on_event)
+    links = {host.name: pool.link(host.name) for host in inventory.hosts}
     on_event(Step(f"sending {request.project.folder.name}/ to {_count(plan)}"))
     synced = sync_code(links, request.project.folder, on_event)
     data_dirs = {name: f"{facts[name].workdir}/data" for name in links}
