@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from orchestrator.workflows.check_hosts import CheckResult, Purpose
 
 NOT_READY, UNREACHABLE = 5, 4
-CHECK_S = 8.0  # of the deadline, for what comes after the logins
 
 
 @click.command()
@@ -135,16 +133,13 @@ class _Look:
         """Connect to every host, and ask all that was chosen, within the deadline."""
         from orchestrator.workflows.check_hosts import check_hosts
 
-        end = time.monotonic() + self._deadline_s
-        connect_s = max(self._deadline_s - CHECK_S, self._deadline_s / 2)
         with _Progress(len(self._inventory.hosts)) as progress:
-            links = self._pool.open_all(deadline_s=connect_s)
             return check_hosts(
                 self._inventory,
-                links,
+                self._pool.link,
                 self._purpose,
                 choice=self._choice,
-                deadline_s=max(end - time.monotonic(), self._deadline_s / 2),
+                deadline_s=self._deadline_s,
                 on_event=progress.event,
             )
 
@@ -234,7 +229,11 @@ def _trusted(inventory: Inventory, result: CheckResult) -> bool:
     from orchestrator.errors import DdpOrchError
     from orchestrator.workflows.trust_hosts import remember_key, show_keys
 
-    unknown = [host for host in inventory.hosts if result.reasons.get(host.name) == "host_key_unknown"]
+    unknown = [
+        host
+        for host in inventory.hosts
+        if getattr(result.unreachable.get(host.name), "reason", "") == "host_key_unknown"
+    ]
     if not unknown:
         return False
     wrote = False

@@ -21,30 +21,35 @@ LOOKUP_LIMIT_S = 3.0  # a resolver that takes longer than this is as good as dea
 LOOKUPS = 3  # peers whose names are asked for: all go to one resolver, 63 questions would tell no more
 
 
-def netlink(kind: int, body: bytes, *, dump: bool) -> Iterator[Tuple[bytes, Dict[int, bytes]]]:
-    """Ask the kernel as the ip tool does (which may be missing); yield each answer's fixed part and attributes."""
+def open_netlink() -> socket.socket:
+    """Open the way to ask the kernel as the ip tool does, which may be missing."""
+    ask = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    ask.settimeout(2)
+    return ask
+
+
+def netlink(ask: socket.socket, kind: int, body: bytes, *, dump: bool) -> Iterator[Tuple[bytes, Dict[int, bytes]]]:
+    """Ask the kernel one question; yield each answer's fixed part and attributes."""
     fixed_bytes = {18: 16, 22: 8, 26: 12}[kind]  # struct ifinfomsg, ifaddrmsg, rtmsg of <linux/rtnetlink.h>
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as ask:
-        ask.settimeout(2)
-        ask.send(struct.pack("=IHHII", 16 + len(body), kind, 0x301 if dump else 1, 1, 0) + body)
-        while True:
-            data = ask.recv(1 << 18 if dump else 1 << 13)
-            while data:
-                size, answer = struct.unpack_from("=IH", data)
-                if answer == 2:  # NLMSG_ERROR
-                    number = -struct.unpack_from("=i", data, 16)[0]
-                    raise OSError(number, os.strerror(number))
-                if answer == 3:  # NLMSG_DONE
-                    return
-                attributes, at = {}, 16 + fixed_bytes
-                while at + 4 <= size:
-                    length, name = struct.unpack_from("=HH", data, at)
-                    attributes[name] = data[at + 4 : at + length]
-                    at += (max(length, 4) + 3) & ~3
-                yield data[16 : 16 + fixed_bytes], attributes
-                data = data[(size + 3) & ~3 :]
-            if not dump:
+    ask.send(struct.pack("=IHHII", 16 + len(body), kind, 0x301 if dump else 1, 1, 0) + body)
+    while True:
+        data = ask.recv(1 << 18 if dump else 1 << 13)
+        while data:
+            size, answer = struct.unpack_from("=IH", data)
+            if answer == 2:  # NLMSG_ERROR
+                number = -struct.unpack_from("=i", data, 16)[0]
+                raise OSError(number, os.strerror(number))
+            if answer == 3:  # NLMSG_DONE
                 return
+            attributes, at = {}, 16 + fixed_bytes
+            while at + 4 <= size:
+                length, name = struct.unpack_from("=HH", data, at)
+                attributes[name] = data[at + 4 : at + length]
+                at += (max(length, 4) + 3) & ~3
+            yield data[16 : 16 + fixed_bytes], attributes
+            data = data[(size + 3) & ~3 :]
+        if not dump:
+            return
 
 
 def address_text(data: bytes) -> str:
@@ -55,36 +60,42 @@ def address_text(data: bytes) -> str:
 def network(peers: List[str]) -> Dict[str, Any]:
     """List the interfaces, and for each peer the one that the kernel would use."""
     interfaces: Dict[int, Dict[str, Any]] = {}
-    for fixed, attributes in netlink(18, struct.pack("=BxHiII", 0, 0, 0, 0, 0), dump=True):
-        index, flags = struct.unpack_from("=iI", fixed, 4)
-        name = attributes[3].rstrip(b"\0").decode(errors="replace")
-        interfaces[index] = {
-            "name": name,
-            "kind": "loopback" if flags & 0x8 else kind_of(name),
-            "up": bool(flags & 0x1),
-            "running": bool(flags & 0x40),
-            "mtu": struct.unpack("=I", attributes[4])[0],
-            "speed_mbit": speed_of(name),
-            "networks": [],
-        }
-    # The order of the answers is the one in which getifaddrs() gives them to NCCL and gloo: IPv4 first, then IPv6.
-    for fixed, attributes in netlink(22, struct.pack("=BBBBi", 0, 0, 0, 0, 0), dump=True):
-        _, prefix, _, _, index = struct.unpack("=BBBBi", fixed)
-        if index in interfaces:
-            address = address_text(attributes.get(2) or attributes[1])
-            interfaces[index]["networks"].append("%s/%d" % (address, prefix))
-    routes = {peer: route_to(peer, interfaces) for peer in peers if is_address(peer)}
+    with open_netlink() as ask:
+        for fixed, attributes in netlink(ask, 18, struct.pack("=BxHiII", 0, 0, 0, 0, 0), dump=True):
+            index, flags = struct.unpack_from("=iI", fixed, 4)
+            name = attributes[3].rstrip(b"\0").decode(errors="replace")
+            interfaces[index] = {
+                "name": name,
+                "kind": "loopback" if flags & 0x8 else kind_of(name),
+                "up": bool(flags & 0x1),
+                "running": bool(flags & 0x40),
+                "mtu": struct.unpack("=I", attributes[4])[0],
+                "speed_mbit": speed_of(name),
+                "networks": [],
+            }
+        # The order of the answers is the one in which getifaddrs() gives them to NCCL and gloo: IPv4 first, then IPv6.
+        for fixed, attributes in netlink(ask, 22, struct.pack("=BBBBi", 0, 0, 0, 0, 0), dump=True):
+            _, prefix, _, _, index = struct.unpack("=BBBBi", fixed)
+            if index in interfaces:
+                address = address_text(attributes.get(2) or attributes[1])
+                interfaces[index]["networks"].append("%s/%d" % (address, prefix))
+        routes = {peer: route_to(ask, peer, interfaces) for peer in peers if is_address(peer)}
     names = [peer for peer in peers if peer not in routes]  # these may take a name server's time
-    found, problems = together({peer: functools.partial(route_to, peer, interfaces) for peer in names}, 5)
+    found, problems = together({peer: functools.partial(route_to_name, peer, interfaces) for peer in names}, 5)
     routes.update(found)
     routes.update({peer: {"error": "the look-up of its name: " + problem} for peer, problem in problems.items()})
     ports = read_text("/proc/sys/net/ipv4/ip_local_port_range").split()
+    rdma: List[Dict[str, Any]] = []
+    if os.path.isdir("/sys/class/infiniband"):
+        from orchestrator.node import rdma_facts
+
+        rdma = rdma_facts.rdma_ports()
     return {
         "interfaces": list(interfaces.values()),
         "routes": routes,
         "default_routes": default_routes(),
         "ephemeral_ports": list(map(int, ports)),
-        "rdma": rdma_ports(),
+        "rdma": rdma,
     }
 
 
@@ -119,35 +130,6 @@ def default_routes() -> List[Dict[str, Any]]:
     ]
 
 
-def rdma_ports() -> List[Dict[str, Any]]:
-    """List the ports of InfiniBand and RoCE devices: NCCL prefers those that are active to any other interface."""
-    top, found = "/sys/class/infiniband", []
-    for device in sorted(os.listdir(top)) if os.path.isdir(top) else []:
-        for port in sorted(os.listdir("%s/%s/ports" % (top, device))):
-            folder = "%s/%s/ports/%s" % (top, device, port)
-            value = {name: read_text(folder + "/" + name).strip() for name in ("state", "link_layer", "rate")}
-            kinds, interfaces = set(), set()
-            for entry in os.listdir(folder + "/gid_attrs/types") if os.path.isdir(folder + "/gid_attrs/types") else []:
-                kind = read_text("%s/gid_attrs/types/%s" % (folder, entry)).strip()  # fails for an empty slot
-                gid = read_text("%s/gids/%s" % (folder, entry)).strip()
-                if kind and gid.replace(":", "").strip("0"):
-                    kinds.add(
-                        kind + (" with an IPv4 address" if gid.startswith("0000:0000:0000:0000:0000:ffff") else "")
-                    )
-                    interfaces.add(read_text("%s/gid_attrs/ndevs/%s" % (folder, entry)).strip())
-            found.append({
-                "device": device,
-                "port": port,
-                "state": value["state"].partition(":")[2].strip() or value["state"],  # "4: ACTIVE"
-                "link_layer": value["link_layer"],
-                "rate": value["rate"],
-                "vendor": read_text("%s/%s/device/vendor" % (top, device)).strip(),
-                "gid_kinds": sorted(kinds),
-                "interfaces": sorted(interfaces - {""}),
-            })  # fmt: skip
-    return found
-
-
 def is_address(text: str) -> bool:
     """Tell an address from a name."""
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -159,7 +141,13 @@ def is_address(text: str) -> bool:
     return False
 
 
-def route_to(peer: str, interfaces: Dict[int, Dict[str, Any]]) -> Dict[str, Any]:
+def route_to_name(peer: str, interfaces: Dict[int, Dict[str, Any]]) -> Dict[str, Any]:
+    """The same for a name, in a thread of its own."""
+    with open_netlink() as ask:
+        return route_to(ask, peer, interfaces)
+
+
+def route_to(ask: socket.socket, peer: str, interfaces: Dict[int, Dict[str, Any]]) -> Dict[str, Any]:
     """Say by which interface and with which own address a peer is reached."""
     try:
         family, _, _, _, where = socket.getaddrinfo(host_bytes(peer), None, type=socket.SOCK_STREAM)[0]
@@ -168,7 +156,7 @@ def route_to(peer: str, interfaces: Dict[int, Dict[str, Any]]) -> Dict[str, Any]
     data = socket.inet_pton(family, str(where[0]).partition("%")[0])
     body = struct.pack("=BBBBBBBBI", family, len(data) * 8, 0, 0, 0, 0, 0, 0, 0) + struct.pack("=HH", 4 + len(data), 1)
     try:
-        for _, attributes in netlink(26, body + data, dump=False):
+        for _, attributes in netlink(ask, 26, body + data, dump=False):
             index = struct.unpack("=I", attributes[4])[0] if 4 in attributes else 0
             return {
                 "ip": where[0],

@@ -6,9 +6,9 @@ A node program that probe.py becomes, or that is sent by itself. It gives one an
         connected to: the kernel completes the connections by itself, which costs this process nothing)
     {"connect": [{"address": ..., "port": ..., "bytes": 65536}],
      "token": "...", "timeout_s": 3}                               -> {"connected": [{"ok": ..., "stage": ...}]}
-        (0 bytes: connect only)
+        (0 bytes: connect only; "later": true: after the others, or LATER_S after them)
     {"send": {"address": ..., "port": ...}, "token": "...",
-     "seconds": 0.1, "timeout_s": 3}                               -> {"sent": {"ok": ..., "bytes": ...}}
+     "seconds": 0.1, "most_bytes": 16777216, "timeout_s": 3}       -> {"sent": {"ok": ..., "bytes": ...}}
     {"unlisten": true}                                             -> {"listening": []}
 Each answer also holds "clock_s". Its listeners end with its input, at the latest after LIFETIME_S.
 Standard library only, Python 3.8 or newer, Linux.
@@ -26,22 +26,21 @@ import sys
 import threading
 import time
 
-from orchestrator.node.parts import host_bytes, read_text, user_name
+from orchestrator.node.parts import host_bytes, read_text
 from orchestrator.node.talks import PIECE_BYTES, READ, WRITE, Loop, read_exactly, send_all
 
 TYPE_CHECKING = False  # as in parts.py
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Generator, List, Optional, Set
+    from typing import Any, Callable, Dict, Generator, List, Optional, Tuple
 
     from orchestrator.node.talks import Talk, Wait
 
 LIFETIME_S = 60.0  # a controller that loses power never ends our input: a listener must not stay for hours
-STREAM_BYTES = 16 * 1024 * 1024  # 0.13 s at 1 Gbit/s: more tells no more
+LATER_S = 0.3
 SERVE_LIMIT_S = 5.0  # for each step of a caller
 MAX_ECHO_BYTES = 4 * 1024 * 1024
 PATTERN = bytes(range(256))
 STREAM = 0xFFFFFFFF  # in place of a size: what follows is only counted, until its end
-TABLE_KEPT = 1024 * 1024  # the table of connections of a busy host is long
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -71,40 +70,6 @@ def listen(address: str, port: int) -> socket.socket:
         else:
             return listener
     raise problem
-
-
-def holder_of(port: int) -> Dict[str, Any]:
-    """Say who listens on a port; another user's process can only be named by its user, unless we are root."""
-    owners: Dict[str, int] = {}
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in read_text(table, TABLE_KEPT).splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
-                owners["socket:[%s]" % fields[9]] = int(fields[7])
-    for pid in filter(str.isdigit, os.listdir("/proc")) if owners else []:
-        held = open_files(pid) & set(owners)
-        if held:
-            run = re.search(r"(?:^|\0)DDP_ORCH_RUN=([^\0]*)", read_text("/proc/%s/environ" % pid))
-            command = read_text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()
-            if "ddp-orch-p" in command:  # the starter of node programs, with its own source in between
-                command = "another ddp-orch preflight, which ends by itself"
-            who = {"pid": int(pid), "user": user_name(owners[held.pop()]), "command": command[:200]}
-            return dict(who, run=run.group(1)) if run else who
-    return {"user": user_name(min(owners.values()))} if owners else {}
-
-
-def open_files(pid: str) -> Set[str]:
-    """Return what a process has open, as far as we may see it."""
-    folder, found = "/proc/%s/fd" % pid, set()
-    try:
-        for name in os.listdir(folder):
-            try:
-                found.add(os.readlink(os.path.join(folder, name)))
-            except FileNotFoundError:
-                pass  # closed meanwhile
-    except OSError:
-        pass  # another user's process, or gone
-    return found
 
 
 def accepting(listener: socket.socket, token: bytes, loop: Loop) -> Talk:
@@ -151,16 +116,17 @@ def calling(to: Dict[str, Any], order: Dict[str, Any], result: Dict[str, Any], d
 
     The stages: "name", "connect", "greeting" (small packets pass), "there" (large ones arrive), "back".
     """
-    token, limit_s, size = str(order["token"]).encode(), float(order.get("timeout_s", 3)), int(to.get("bytes", 0))
-    stage, start = "name", time.monotonic()
-    number: Optional[int]
+    limit_s, size, start = float(order.get("timeout_s", 3)), int(to.get("bytes", 0)), time.monotonic()
+    result["stage"] = "name"
     try:
         if to.get("unknown"):
             raise to["unknown"]
         family = socket.AF_INET6 if ":" in to["ip"] else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as sock:
-            stage = "connect"
+            result["stage"] = "connect"
             sock.setblocking(False)
+            if not size:  # nothing is under way when it is closed: one packet ends it instead of three
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             number = sock.connect_ex((to["ip"], int(to["port"])))
             if number == errno.EINPROGRESS:
                 yield sock, WRITE, start + limit_s
@@ -169,30 +135,37 @@ def calling(to: Dict[str, Any], order: Dict[str, Any], result: Dict[str, Any], d
                 raise OSError(number, os.strerror(number))
             result["connect_s"] = round(time.monotonic() - start, 6)
             if size:
-                stage = "greeting"
-                yield from send_all(sock, token, limit_s)
-                if (yield from read_exactly(sock, 5, limit_s)) != b"hello":
-                    raise OSError(errno.EPROTO, "a strange answer")
-            if size == STREAM:
-                stage = "there"
-                result.update((yield from streaming(sock, float(order["seconds"]), limit_s)))
-            elif size:
-                stage, data = "there", PATTERN * (min(size, MAX_ECHO_BYTES) // len(PATTERN))
-                yield from send_all(sock, struct.pack("!I", len(data)) + data, limit_s)
-                yield from read_exactly(sock, 5, limit_s)
-                stage = "back"
-                if (yield from read_exactly(sock, len(data), limit_s)) != data:
-                    raise OSError(errno.EPROTO, "the bytes came back changed")
-            result["ok"] = True
+                yield from exchanging(sock, order, result, size)
+        result["ok"] = True
+        del result["stage"]
     except OSError as error:
-        number = errno.ETIMEDOUT if isinstance(error, socket.timeout) else error.errno
-        result.update(ok=False, stage=stage, errno=number, error=error.strerror or str(error))
+        code = errno.ETIMEDOUT if isinstance(error, socket.timeout) else error.errno
+        result.update(ok=False, errno=code, error=error.strerror or str(error))
     done()
 
 
-def streaming(sock: socket.socket, seconds: float, limit_s: float) -> Generator[Wait, None, Dict[str, Any]]:
+def exchanging(sock: socket.socket, order: Dict[str, Any], result: Dict[str, Any], size: int) -> Talk:
+    """Greet, and send bytes there and back; or for a while."""
+    limit_s = float(order.get("timeout_s", 3))
+    result["stage"] = "greeting"
+    yield from send_all(sock, str(order["token"]).encode(), limit_s)
+    if (yield from read_exactly(sock, 5, limit_s)) != b"hello":
+        raise OSError(errno.EPROTO, "a strange answer")
+    result["stage"] = "there"
+    if size == STREAM:
+        result.update((yield from streaming(sock, float(order["seconds"]), int(order["most_bytes"]), limit_s)))
+        return
+    data = PATTERN * (min(size, MAX_ECHO_BYTES) // len(PATTERN))
+    yield from send_all(sock, struct.pack("!I", len(data)) + data, limit_s)
+    yield from read_exactly(sock, 5, limit_s)
+    result["stage"] = "back"
+    if (yield from read_exactly(sock, len(data), limit_s)) != data:
+        raise OSError(errno.EPROTO, "the bytes came back changed")
+
+
+def streaming(sock: socket.socket, seconds: float, most: int, limit_s: float) -> Generator[Wait, None, Dict[str, Any]]:
     """Send for so long, or so much; return how many bytes arrived, in what time, and the wait for CPUs in it."""
-    start, piece, left, queued_s = time.monotonic(), bytes(PIECE_BYTES), STREAM_BYTES, queued()
+    start, piece, left, queued_s = time.monotonic(), bytes(PIECE_BYTES), most, queued()
     yield from send_all(sock, struct.pack("!I", STREAM), limit_s)
     while time.monotonic() < start + seconds and left > 0:
         yield from send_all(sock, piece, limit_s)
@@ -246,6 +219,7 @@ class PortTrial:
         self._woken, self._wake = socket.socketpair()
         self._woken.setblocking(False)
         self._ended = False
+        self._later: Tuple[float, List[Talk]] = (0.0, [])
 
     def run(self) -> None:
         """Go on until the input ends."""
@@ -254,6 +228,8 @@ class PortTrial:
         end = time.monotonic() + LIFETIME_S
         while not self._ended and time.monotonic() < end:
             self._loop.step()
+            if self._later[1] and time.monotonic() >= self._later[0]:
+                self._start_later()
 
     def _read(self) -> None:
         for line in iter(sys.stdin.buffer.readline, b""):
@@ -293,7 +269,11 @@ class PortTrial:
                 number, problem = getattr(error, "errno", None) or errno.EINVAL, str(error)
                 tries = tries - 1 if number == errno.EADDRINUSE else 0
         if listener is None:
-            holder = holder_of(port) if number == errno.EADDRINUSE else {}
+            holder = {}
+            if number == errno.EADDRINUSE:
+                from orchestrator.node import port_holder
+
+                holder = port_holder.holder_of(port)
             return {"port": port, "errno": number, "error": problem, "holder": holder}
         listener.setblocking(False)
         self._listeners.append(listener)
@@ -304,18 +284,29 @@ class PortTrial:
     def _call(self, order: Dict[str, Any], targets: List[Dict[str, Any]], then: Callable[[Any], None]) -> None:
         """Call all targets at once; when the last call has ended, say how they went, in the order asked."""
         results: List[Dict[str, Any]] = [{} for _ in targets]
-        left = [len(targets)]
+        left, first = [len(targets)], [sum(not target.get("later") for target in targets)]
 
         def done() -> None:
             left[0] -= 1
+            first[0] -= 1
+            if not first[0]:
+                self._later = (0.0, self._later[1])
             if not left[0]:
                 then(results)
 
         if not targets:
             then(results)
         resolve(targets, float(order.get("timeout_s", 3)))
-        for target, result in zip(targets, results):  # noqa: B905 - Python 3.8
-            self._loop.start(calling(target, order, result, done))
+        talks = [(target, calling(target, order, result, done)) for target, result in zip(targets, results)]  # noqa: B905
+        self._later = (time.monotonic() + LATER_S, [talk for target, talk in talks if target.get("later")])
+        for target, talk in talks:
+            if not target.get("later"):
+                self._loop.start(talk)
+
+    def _start_later(self) -> None:
+        talks, self._later = self._later[1], (0.0, [])
+        for talk in talks:
+            self._loop.start(talk)
 
 
 def answer(body: Dict[str, Any]) -> None:

@@ -44,7 +44,9 @@ def facts(order: Dict[str, Any]) -> Dict[str, Any]:
     for name, path in places.items():
         parts["place:" + name] = functools.partial(host_facts.place, path)
     for path in order.get("data", []):
-        parts["data:" + str(path)] = functools.partial(host_facts.data_folder, str(path), str(order["workdir"]))
+        from orchestrator.node import data_facts
+
+        parts["data:" + str(path)] = functools.partial(data_facts.data_folder, str(path), str(order["workdir"]))
     if order.get("gpus"):
         from orchestrator.node import gpu_facts
 

@@ -52,13 +52,13 @@ class CheckResult:
         findings: in the order of the checks, then of the inventory.
         facts: host -> what was seen there; hosts that did not answer are missing.
         seconds: how long it took.
-        reasons: host -> short name of why it could not be looked at ("host_key_unknown", "timeout", ...).
+        unreachable: host -> why it could not be looked at.
     """
 
     findings: tuple[Finding, ...]
     facts: Mapping[str, Facts]
     seconds: float
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    unreachable: Mapping[str, DdpOrchError] = field(default_factory=dict)
 
     @property
     def failed(self) -> tuple[Finding, ...]:
@@ -96,7 +96,7 @@ class Purpose:
 
 def check_hosts(
     inventory: Inventory,
-    links: Mapping[str, Link | DdpOrchError],
+    open_link: Callable[[str], Link],
     purpose: Purpose | None = None,
     *,
     choice: Choice | None = None,
@@ -110,7 +110,7 @@ def check_hosts(
 
     Args:
         inventory: the hosts.
-        links: host name -> open link, or why there is none.
+        open_link: opens the way to a host, by its name, or raises why there is none; called in a thread for each.
         purpose: what they are checked for; None: the bundled worker.
         choice: which checks to ask, and which findings to pass over; None asks all.
         deadline_s: seconds for everything; a host that takes longer is reported, and delays no other beyond it.
@@ -121,17 +121,13 @@ def check_hosts(
     if purpose.port is not None:
         inventory = dataclasses.replace(inventory, rendezvous_port=purpose.port)
     addresses = {host.name: host.address or host.ssh for host in inventory.hosts}
-    for name, link in links.items():
-        if isinstance(link, DdpOrchError):
-            on_event(HostLooked(name, link.message))
-    look_s = max(deadline_s - PORT_STAGE_S, deadline_s / 2)
-    looked = _look_at_all(links, addresses, purpose, look_s, on_event)
+    looked = _look_at_all(open_link, addresses, purpose, max(deadline_s - PORT_STAGE_S, deadline_s / 2), on_event)
     talks = {name: talk for name, (talk, _) in successes(looked).items()}
     facts = {name: seen for name, (_, seen) in successes(looked).items()}
     survey = Survey(
         inventory=inventory,
         facts=facts,
-        unreachable={**failures(links), **failures(looked)},
+        unreachable=failures(looked),
         addresses=addresses,
         needs_torchvision=purpose.needs_torchvision,
         data=purpose.data,
@@ -148,21 +144,20 @@ def check_hosts(
     finally:
         spare_s = max(start + deadline_s - time.monotonic(), CLOSE_S)
         on_all_hosts({name: talk.close for name, talk in talks.items()}, deadline_s=spare_s)
-    findings = ask_all(survey, choice or Choice())
-    reasons = {name: getattr(error, "reason", "") for name, error in survey.unreachable.items()}
-    return CheckResult(findings, facts, time.monotonic() - start, reasons)
+    return CheckResult(ask_all(survey, choice), facts, time.monotonic() - start, survey.unreachable)
 
 
 def _look_at_all(
-    links: Mapping[str, Link | DdpOrchError],
+    open_link: Callable[[str], Link],
     addresses: Mapping[str, str],
     purpose: Purpose,
     look_s: float,
     on_event: Callable[[HostLooked], None],
 ) -> dict[str, tuple[Conversation, Facts] | DdpOrchError]:
+    end = time.monotonic() + look_s
     work = {
-        name: functools.partial(_look, link, _peers(name, addresses), purpose, look_s)
-        for name, link in successes(links).items()
+        name: functools.partial(_look, functools.partial(open_link, name), _peers(name, addresses), purpose, end)
+        for name in addresses
     }
     return on_all_hosts(
         work,
@@ -180,10 +175,12 @@ def _peers(host: str, addresses: Mapping[str, str]) -> list[str]:
     return list(others) or [addresses[host]]
 
 
-def _look(link: Link, peers: list[str], purpose: Purpose, look_s: float) -> tuple[Conversation, Facts]:
-    """Ask one host for its facts, and keep the conversation open."""
-    host, limit_s = link.host, look_s - ANSWER_MARGIN_S
-    wait_s = look_s - ANSWER_MARGIN_S / 2  # its own word for what went wrong says more than that the time is up
+def _look(open_link: Callable[[], Link], peers: list[str], purpose: Purpose, end: float) -> tuple[Conversation, Facts]:
+    """Connect to one host, ask it for its facts, and keep the conversation open."""
+    link = open_link()
+    host, left_s = link.host, max(end - time.monotonic(), 2 * ANSWER_MARGIN_S)
+    limit_s = left_s - ANSWER_MARGIN_S
+    wait_s = left_s - ANSWER_MARGIN_S / 2  # its own word for what went wrong says more than that the time is up
     talk = Conversation(link, "probe", start_timeout_s=wait_s)
     try:
         order = {"workdir": host.workdir, "peers": peers, "gpus": host.gpu_count > 0, "data": purpose.data,

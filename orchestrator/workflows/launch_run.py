@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import HostUnreachable, PreflightFailed, RunFailed
+from orchestrator.errors import NodeProgramFailed, PreflightFailed, RunFailed
 from orchestrator.launch.environment import CLEARED, HostSituation, Setting, settings_for
 from orchestrator.launch.ranks import make_plan
 from orchestrator.launch.torchrun import agent_command
@@ -144,13 +144,12 @@ def _checked(
     pool: LinkPool, inventory: Inventory, request: Request, on_event: Callable[[object], None]
 ) -> Mapping[str, Facts]:
     """Run preflight's checks, and return the facts of every host."""
-    links = pool.open_all()
-    result = check_hosts(inventory, links, _purpose(request), choice=request.choice, on_event=on_event)
+    result = check_hosts(inventory, pool.link, _purpose(request), choice=request.choice, on_event=on_event)
     on_event(result)
-    unreachable = [error for error in failures(links).values() if isinstance(error, HostUnreachable)]
+    for error in result.unreachable.values():
+        if not isinstance(error, NodeProgramFailed):  # which has its place among the checks
+            raise error
     missing = [host.name for host in inventory.hosts if host.name not in result.facts]
-    if unreachable:
-        raise unreachable[0]
     if missing or (result.failed and not request.despite_failures):
         raise PreflightFailed(
             "the run would fail: see the checks above",

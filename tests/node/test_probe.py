@@ -245,7 +245,13 @@ def test_a_port_out_of_a_range_is_listened_on_and_only_connected_to(trial: Conve
 def test_what_is_sent_for_a_while_is_counted_where_it_arrives(trial: Conversation) -> None:
     with Conversation(LocalLink(HERE), "port_trial") as other:
         port = ask_one(other, "listen", "listening", address="127.0.0.1", port=0)["port"]
-        order = {"send": {"address": "127.0.0.1", "port": port}, "token": TOKEN, "seconds": 0.1, "timeout_s": 2}
+        order = {
+            "send": {"address": "127.0.0.1", "port": port},
+            "token": TOKEN,
+            "seconds": 0.1,
+            "most_bytes": 1 << 22,
+            "timeout_s": 2,
+        }
         sent = trial.ask(order, timeout_s=10)["sent"]
     assert sent["ok"]
     assert sent["bytes"] > 1 << 20

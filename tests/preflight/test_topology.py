@@ -1,6 +1,5 @@
 """Is there NVLink, as `nvidia-smi topo -m` of several years tells it?"""
 
-# ruff: noqa: E501 - rows of a table
 from __future__ import annotations
 
 import json

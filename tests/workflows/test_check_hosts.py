@@ -16,7 +16,7 @@ from orchestrator.transport.local_link import LocalLink
 from orchestrator.workflows.check_hosts import CheckResult, HostLooked, Purpose, check_hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from orchestrator.transport.link import Link
@@ -46,8 +46,16 @@ def here(name: str, **changes: object) -> Host:
 
 
 def check(*hosts: Host, port: int, deadline_s: float = 15.0, **gone: DdpOrchError) -> CheckResult:
-    links: dict[str, Link | DdpOrchError] = {host.name: LocalLink(host) for host in hosts}
-    return check_hosts(Inventory(hosts), {**links, **gone}, Purpose(port=port), deadline_s=deadline_s)
+    return check_hosts(Inventory(hosts), opener(hosts, gone), Purpose(port=port), deadline_s=deadline_s)
+
+
+def opener(hosts: Sequence[Host], gone: Mapping[str, DdpOrchError]) -> Callable[[str], Link]:
+    def open_link(name: str) -> Link:
+        if name in gone:
+            raise gone[name]
+        return LocalLink(next(host for host in hosts if host.name == name))
+
+    return open_link
 
 
 def verdicts(result: CheckResult, check_name: str) -> Mapping[str, Severity]:
@@ -127,7 +135,7 @@ def test_progress_is_told_host_by_host(port: int) -> None:
     hosts = (here("a"), here("b"))
     gone = HostUnreachable("no answer", host="b", reason="timeout")
     events: list[HostLooked] = []
-    check_hosts(Inventory(hosts), {"a": LocalLink(hosts[0]), "b": gone}, Purpose(port=port), on_event=events.append)
+    check_hosts(Inventory(hosts), opener(hosts, {"b": gone}), Purpose(port=port), on_event=events.append)
     assert events == [HostLooked("b", "no answer"), HostLooked("a", "")]
 
 
