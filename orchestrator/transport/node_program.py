@@ -8,15 +8,18 @@ followed by as many raw bytes as its "payload" says.
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import functools
 import json
+import marshal
 import re
 import secrets
 import time
 import zlib
 from dataclasses import dataclass
 from importlib import resources
+from importlib.util import MAGIC_NUMBER
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import NodeProgramFailed
@@ -55,9 +58,11 @@ class Message:
 
 
 # Put before a program that imports others of orchestrator/node/: they travel with it, and are compiled when imported.
+# Where the host's Python is of the controller's release, what the controller has compiled is taken, as a .pyc would be:
+# compiling takes as long as all that the probe does, and the controller does it once for all hosts.
 _PARTS_LOADER = """\
 class _Parts:
-    texts = {texts!r}
+    texts, codes = {texts!r}, {{}}
 
     def find_spec(self, name, path=None, target=None):
         spec = type(__import__("sys").__spec__)
@@ -67,29 +72,40 @@ class _Parts:
         return None
 
     def exec_module(self, module):
-        exec(compile(self.texts[module.__name__], module.__name__, "exec"), module.__dict__)
+        exec(self.code(module.__name__), module.__dict__)
+
+    def code(self, name):
+        return self.codes.get(name) or compile(self.texts[name], name, "exec")
 
 
+if getattr(__import__("sys").modules.get("_frozen_importlib_external"), "MAGIC_NUMBER", b"") == {magic!r}:
+    _packed = __import__("binascii").a2b_base64({codes!r})
+    _Parts.codes = __import__("marshal").loads(__import__("zlib").decompress(_packed))
 __import__("sys").meta_path.insert(0, _Parts())
-exec(compile({own!r}, {program!r}, "exec"))
+exec(_Parts().code({program!r}))
 """
 
 
 @functools.cache
 def program_text(program: str) -> bytes:
     """Return the source of a node program, by its file name without `.py`, with what it imports of ours before it."""
-    texts: dict[str, str] = {}
-    own = _source(program)
+    name, own = f"ddp-orch-{program}", _source(program)
+    texts = {name: own}
     waiting = _imported_parts(own)
     while waiting:
         part = waiting.pop()
         if f"{_NODE}.{part}" not in texts:
             texts[f"{_NODE}.{part}"] = _source(part)
             waiting += _imported_parts(texts[f"{_NODE}.{part}"])
-    if not texts:
+    if len(texts) == 1:
         return own.encode()
-    packages = {"orchestrator": "", _NODE: ""}
-    return _PARTS_LOADER.format(texts={**packages, **texts}, own=own, program=f"ddp-orch-{program}").encode()
+    compiled = marshal.dumps({part: compile(text, part, "exec", dont_inherit=True) for part, text in texts.items()})
+    return _PARTS_LOADER.format(
+        texts={"orchestrator": "", _NODE: "", **texts},
+        magic=MAGIC_NUMBER,
+        codes=binascii.b2a_base64(zlib.compress(compiled), newline=False),
+        program=name,
+    ).encode()
 
 
 _NODE = "orchestrator.node"

@@ -121,3 +121,20 @@ def test_what_is_no_message_is_refused() -> None:
 def test_silence_is_told_as_such() -> None:
     with Conversation(link(), "echo") as talk, pytest.raises(NodeProgramFailed, match="gave no answer within 0 s"):
         talk.expect(timeout_s=0.1)
+
+
+@pytest.mark.parametrize("same_release", [True, False])
+def test_parts_travel_with_a_program_compiled_or_as_text(
+    monkeypatch: pytest.MonkeyPatch, *, same_release: bool
+) -> None:
+    monkeypatch.undo()
+    if not same_release:
+        monkeypatch.setattr(node_program, "MAGIC_NUMBER", b"of another Python")
+    node_program.program_text.cache_clear()
+    try:
+        with Conversation(link(), "probe") as talk:
+            answer = talk.ask({"workdir": "/tmp", "peers": []}, timeout_s=20)
+    finally:
+        node_program.program_text.cache_clear()
+    assert answer["problems"] == {}
+    assert answer["python"]["executable"] == sys.executable
