@@ -49,6 +49,7 @@ class HostSituation:
         cpu_count: CPUs that a process of this login may use.
         processes_sharing_cpus: workers of this run on the same machine (several local hosts share one).
         slow_lookups: looking up the name of a peer's address takes seconds.
+        name_servers_answer: at least one name server says anything.
         data_dir: absolute path of the data folder there.
     """
 
@@ -57,6 +58,7 @@ class HostSituation:
     cpu_count: int
     processes_sharing_cpus: int
     slow_lookups: bool
+    name_servers_answer: bool
     data_dir: str
 
 
@@ -97,11 +99,12 @@ def settings_for(plan: LaunchPlan, launch: HostLaunch, situation: HostSituation)
     elif not host.gpu_count:
         wanted.append(Setting("CUDA_VISIBLE_DEVICES", "", "no GPU of this host takes part"))
     if situation.slow_lookups:
-        wanted.append(
-            Setting(
-                "RES_OPTIONS", "timeout:1 attempts:1", "its name server does not answer; torch asks it at each start"
-            )
-        )
+        # No attempt at all is glibc's own way to leave the network out; where one of several servers is dead, the
+        # others still have to be asked. Names in /etc/hosts are found either way.
+        value, why = "timeout:1 attempts:1", "its name server is slow; torch asks it several times at each start"
+        if not situation.name_servers_answer:
+            value, why = "attempts:0", "its name server does not answer; torch asks it several times at each start"
+        wanted.append(Setting("RES_OPTIONS", value, why))
     ours = ("DDP_ORCH_", "CUDA_VISIBLE_DEVICES")  # the inventory has decided these
     return tuple(
         setting

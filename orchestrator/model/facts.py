@@ -239,6 +239,7 @@ class Facts:
         rdma: ports of InfiniBand and RoCE devices.
         hostname_addresses: what the host's own name resolves to there, in the order that programs get.
         hostname_choice: the first of them that a process can listen on, or "".
+        name_servers_answer: at least one name server says anything.
         name_lookup_s: the slowest look-up of a peer's name (seconds), or None when none was made.
         ephemeral_ports: first and last port that the kernel hands out; both backends listen on such ports.
         nvidia_smi: None when it was not asked.
@@ -283,6 +284,7 @@ class Facts:
     hostname_addresses: tuple[str, ...]
     hostname_choice: str
     name_lookup_s: float | None
+    name_servers_answer: bool
     ephemeral_ports: tuple[int, int]
     nvidia_smi: NvidiaSmi | None
     gpu: GpuFacts
@@ -413,6 +415,7 @@ def facts_from_json(body: Mapping[str, Any]) -> Facts:
         hostname_addresses=texts(body, "hostname_addresses"),
         hostname_choice=text(body, "hostname_choice"),
         name_lookup_s=float(number(body, "name_lookup_s")) if has_lookup else None,
+        name_servers_answer=body.get("name_servers_answer") is not False,
         ephemeral_ports=(ports[0], ports[1]) if len(ports) == 2 else (32768, 60999),  # the kernel's default
         nvidia_smi=_nvidia_smi(smi) if isinstance(smi, dict) else None,
         gpu=gpu_facts_from_json(body),

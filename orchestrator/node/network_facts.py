@@ -17,7 +17,8 @@ TYPE_CHECKING = False  # typing takes longer to import than all that is looked a
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-LOOKUP_LIMIT_S = 3.0  # a resolver that takes longer than this is as good as dead (glibc waits 10 s for it)
+LOOKUP_LIMIT_S = 1.5  # slower than this is slow, however long it takes (glibc waits 10 s for a dead resolver)
+SERVER_LIMIT_S = 1.2  # for a server on the way to the other side of the world
 LOOKUPS = 3  # peers whose names are asked for: all go to one resolver, 63 questions would tell no more
 
 
@@ -184,6 +185,7 @@ def names(peers: List[str]) -> Dict[str, Any]:
 
     tasks: Dict[Any, Callable[[], Any]] = {peer: functools.partial(reverse, peer) for peer in peers[:LOOKUPS]}
     tasks["own"] = own_addresses
+    tasks["servers"] = name_servers_answer
     results, problems = together(tasks, LOOKUP_LIMIT_S)
     seconds = [LOOKUP_LIMIT_S if peer in problems else results[peer] for peer in peers[:LOOKUPS]]
     addresses = results.get("own", [])
@@ -191,7 +193,33 @@ def names(peers: List[str]) -> Dict[str, Any]:
         "hostname_addresses": [address for address, _ in addresses],
         "hostname_choice": next((address for address, usable in addresses if usable), ""),
         "name_lookup_s": round(max(seconds), 3) if seconds else None,
+        "name_servers_answer": bool(results.get("servers", True)),
     }
+
+
+def name_servers_answer() -> bool:
+    """Tell whether any name server says anything, be it a refusal."""
+    servers = [line.split()[1] for line in read_text("/etc/resolv.conf").splitlines() if line.startswith("nameserver ")]
+    question = (
+        struct.pack(">HHHHHH", int.from_bytes(os.urandom(2), "big"), 0x100, 1, 0, 0, 0) + b"\0\0\2\0\1"
+    )  # NS of "."
+
+    def ask(server: str) -> bool:
+        family = socket.AF_INET6 if ":" in server else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as way:
+            way.settimeout(SERVER_LIMIT_S)
+            try:
+                way.connect((server.partition("%")[0], 53))
+                way.send(question)
+                return bool(way.recv(512))
+            except socket.timeout:
+                return False
+            except OSError:
+                return True  # refused, or no route: an error at once keeps nobody waiting
+
+    asked = servers[:3] or ["127.0.0.1"]
+    answers, _ = together({server: functools.partial(ask, server) for server in asked}, 2 * SERVER_LIMIT_S)
+    return any(answers.values())
 
 
 def own_addresses() -> List[Tuple[str, bool]]:

@@ -182,6 +182,7 @@ def _settings(
         cpu_count=facts.cpu_count,
         processes_sharing_cpus=on_this_machine if local else launch.nproc,
         slow_lookups=facts.slow_lookups,
+        name_servers_answer=facts.name_servers_answer,
         data_dir=data_dir,
     )
     return settings_for(plan, launch, situation)

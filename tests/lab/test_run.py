@@ -412,3 +412,22 @@ def test_a_script_that_names_its_own_backend_is_told(lab_two: Lab, project: Path
     assert done.returncode == 5  # no GPU here, and preflight says so; the word about the backend came first
     assert "own.py names its backend itself: gloo is used, not nccl" in done.stderr
     assert "nvidia-smi" in done.stderr
+
+
+def test_a_start_with_a_dead_name_server_is_no_slower_than_with_a_good_one(
+    make_lab: Callable[..., Lab], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "hello.py").write_text(HELLO + DONE)
+    labs = {resolver: make_lab(2, resolver=resolver) for resolver in ("silent", "refuses")}
+    taken: dict[str, list[float]] = {resolver: [] for resolver in labs}
+    for _ in range(2):  # in turns: the machine is not equally busy all the time
+        for resolver, lab in labs.items():
+            monkeypatch.setenv("DDP_ORCH_INVENTORY", str(lab.inventory_path))
+            monkeypatch.setenv("DDP_ORCH_SSH_CONFIG", str(lab.ssh_config_path))
+            start = time.monotonic()
+            done = ddp("run", "hello.py", cwd=project)
+            taken[resolver].append(time.monotonic() - start)
+            assert done.returncode == 0, done.stderr
+            assert ("RES_OPTIONS=attempts:0" in done.stderr) == (resolver == "silent"), done.stderr
+    # Preflight itself waits 1.5 s before it calls the server dead; where nothing is mended, 10 s a look-up follow.
+    assert min(taken["silent"]) < 2 * min(taken["refuses"])

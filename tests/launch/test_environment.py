@@ -12,6 +12,7 @@ QUIET = HostSituation(
     cpu_count=8,
     processes_sharing_cpus=2,
     slow_lookups=False,
+    name_servers_answer=True,
     data_dir="/home/u/ddp-orch/data",
 )
 
@@ -63,6 +64,8 @@ def test_a_name_server_that_does_not_answer_is_not_waited_for() -> None:
     assert "RES_OPTIONS" not in settings(Host(name="a", address="10.0.0.1", ssh="a"))
     slow = replace(QUIET, slow_lookups=True)
     assert settings(Host(name="a", address="10.0.0.1", ssh="a"), slow)["RES_OPTIONS"] == "timeout:1 attempts:1"
+    dead = replace(slow, name_servers_answer=False)
+    assert settings(Host(name="a", address="10.0.0.1", ssh="a"), dead)["RES_OPTIONS"] == "attempts:0"
 
 
 def test_the_run_and_its_backend_are_told_to_any_script() -> None:
