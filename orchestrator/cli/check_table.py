@@ -157,7 +157,8 @@ def _summed_up(group: Sequence[Finding], hosts: Sequence[str]) -> Any:
         if worst is Severity.OK:
             values = {finding.seen for finding in found}
             value = values.pop() if len(values) == 1 else ""
-            well.append(f"{title} ({value})" if 0 < len(value) <= VALUE_SHOWN else title)
+            telling = len(value) <= VALUE_SHOWN and any(letter.isdigit() for letter in value)  # "none" is not
+            well.append(f"{title} ({value})" if telling else title)
         else:
             at = [finding for finding in found if finding.severity is worst]
             names = _names(list(dict.fromkeys(finding.host for finding in at)), of=len(hosts))

@@ -99,7 +99,8 @@ def _describe(survey: Survey, mesh: Mesh, caller: str, called: str, pair: PairTr
         closed = ", ".join(str(port) for port, _ in failed)
         seen = f"{where} takes connections on port {open_ones} and not on {closed}: {meaning_of(first)}"
         return f"{seen}; a firewall that opens a part of {low}-{high} only", first
-    itself = " (its own address)" if caller == called else ""
+    others_fail = any(not other.ok for (one, to), other in mesh.pairs.items() if to == called != one)
+    itself = " (its own address)" if caller == called and not others_fail else ""
     return f"{where}{itself}: {meaning_of(first)}", first
 
 
