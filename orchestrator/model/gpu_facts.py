@@ -30,6 +30,7 @@ class GpuDetail:
         slowed_by: bit mask of why its clocks are lowered.
         recovery: what it needs to work again: "None", "Reset", "Reboot", ...
         fabric: state of NVLink's fabric: "Completed", "In Progress", ...
+        busy_percent: of the last second, some kernel ran.
     """
 
     index: int
@@ -41,6 +42,7 @@ class GpuDetail:
     slowed_by: int
     recovery: str
     fabric: str
+    busy_percent: int | None
 
 
 @dataclass(frozen=True)
@@ -72,21 +74,25 @@ class GpuFacts:
     Attributes:
         details: one for each GPU, by index.
         processes: that hold GPU memory.
-        topology: rows of `nvidia-smi topo -m` between GPUs, "" for fewer than two.
+        topology: what `nvidia-smi topo -m` says, "" for fewer than two.
+        peer_access: what `nvidia-smi topo -p2p r` says where there is no NVLink.
         license: of a virtual GPU.
         module_version: of the loaded kernel module.
         switches: NVSwitch devices.
         has_fabric_manager: it runs.
-        has_iommu: the kernel uses an IOMMU.
+        has_iommu: an IOMMU translates what the GPUs send.
         jetson: name of the board.
         architectures: that torch was built for: "sm_80", "compute_90", ...
         kernel_log: what the kernel said of GPUs and killed processes.
         kernel_log_problem: why it could not be read.
+        tools: that watch GPUs and are installed: "dcgmi", "gpud".
+        dcgm: what `dcgmi health -c` says.
     """
 
     details: tuple[GpuDetail, ...]
     processes: tuple[GpuProcess, ...]
     topology: str
+    peer_access: str
     license: str
     module_version: str
     switches: int
@@ -96,6 +102,8 @@ class GpuFacts:
     architectures: tuple[str, ...]
     kernel_log: tuple[KernelLine, ...]
     kernel_log_problem: str
+    tools: tuple[str, ...]
+    dcgm: str
 
     def detail(self, index: int) -> GpuDetail | None:
         """Return the facts of one GPU."""
@@ -109,6 +117,7 @@ def gpu_facts_from_json(body: Mapping[str, Any]) -> GpuFacts:
         details=tuple(_details(texts(told, "fields"), text(told, "stdout"))),
         processes=tuple(_processes(mapping(body, "gpu_apps"))),
         topology=text(body, "gpu_topology"),
+        peer_access=text(body, "gpu_peer_access"),
         license=text(body, "gpu_license"),
         module_version=text(host, "module_version"),
         switches=int(number(host, "switches")),
@@ -120,6 +129,8 @@ def gpu_facts_from_json(body: Mapping[str, Any]) -> GpuFacts:
             KernelLine(number(line, "age_s"), text(line, "text")) for line in mappings(body, "kernel_log")
         ),
         kernel_log_problem=text(body, "kernel_log_problem"),
+        tools=texts(body, "gpu_tools"),
+        dcgm=text(body, "dcgm"),
     )
 
 
@@ -142,6 +153,7 @@ def _details(fields: tuple[str, ...], stdout: str) -> list[GpuDetail]:
                 slowed_by=int(reasons, 16) if re.fullmatch("0x[0-9a-fA-F]{1,16}", reasons) else 0,
                 recovery=values.get("gpu_recovery_action", ""),
                 fabric=values.get("fabric.state", ""),
+                busy_percent=_number(values.get("utilization.gpu", "")),
             )
         )
     return found
@@ -157,7 +169,7 @@ def _processes(body: Mapping[str, Any]) -> list[GpuProcess]:
                 GpuProcess(
                     pid=int(cells[0]),
                     uuid=cells[1],
-                    name=cells[2],
+                    name="" if _SAYS_NOTHING.search(cells[2]) else cells[2],
                     memory_mib=_number(cells[3]),
                     user=text(about, "user"),
                     since_s=number(about, "since_s"),

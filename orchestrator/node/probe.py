@@ -54,6 +54,7 @@ def facts(order: Dict[str, Any]) -> Dict[str, Any]:
         parts["nvidia_smi"] = functools.partial(gpu_facts.smi_facts, limit_s - 0.5)
         parts["gpu_host"] = functools.partial(gpu_facts.beside_facts, torch["path"] if torch else "")
         parts["kernel_log"] = gpu_facts.kernel_log
+        parts["gpu_watchers"] = gpu_facts.watchers
     results, problems = together(parts, limit_s)
     answer: Dict[str, Any] = {"schema": SCHEMA, "places": {}, "data": {}, "problems": problems}
     for name, result in results.items():

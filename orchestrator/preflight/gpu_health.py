@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from orchestrator.preflight.gpus_used import used_gpus
+from orchestrator.preflight.nvidia_smi import bus_address, read_nvidia_smi
 from orchestrator.preflight.question import Question
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from orchestrator.model.facts import Facts
     from orchestrator.model.finding import Finding
+    from orchestrator.preflight.nvidia_smi import Gpu
     from orchestrator.preflight.question import Survey
 
 QUESTION = Question(
@@ -61,7 +63,7 @@ def ask(survey: Survey) -> Iterator[Finding]:
         if not gpus:
             continue
         troubles = [trouble for gpu in gpus for trouble in _of_gpu(host.name, facts, gpu.index)]
-        troubles += _of_host(host.name, facts)
+        troubles += [*_of_license(host.name, facts), *_of_dcgm(host.name, facts), *_of_log(host.name, facts, gpus)]
         yield from troubles
         if not troubles:
             log = "" if not facts.gpu.kernel_log_problem else ", kernel log not readable"
@@ -78,16 +80,19 @@ def _of_gpu(host: str, facts: Facts, index: int) -> Iterator[Finding]:
             host,
             f"GPU {index} needs recovery: {detail.recovery}",
             wanted="None",
-            try_this=f"on the host: sudo nvidia-smi --gpu-reset -i {index}, or reboot",
+            try_this="on the host: sudo reboot"
+            if detail.recovery == "Reboot"
+            else f"on the host: sudo nvidia-smi --gpu-reset -i {index}, or reboot",
         )
-    elif detail.uncorrected_errors:
+        return  # what else it says is of a card that does not work
+    if detail.uncorrected_errors:
         yield QUESTION.warn(
             host,
             f"GPU {index} has had {detail.uncorrected_errors} uncorrectable memory errors since the driver was loaded",
             wanted="none",
             try_this=f"on the host: nvidia-smi -q -d ECC,ROW_REMAPPER -i {index}; a reset or reboot retires the rows",
         )
-    elif slowed or (detail.temperature_c or 0) >= HOT_C:
+    if slowed or (detail.temperature_c or 0) >= HOT_C:
         heat = f" at {detail.temperature_c} degrees" if detail.temperature_c is not None else ""
         yield QUESTION.warn(
             host,
@@ -98,33 +103,50 @@ def _of_gpu(host: str, facts: Facts, index: int) -> Iterator[Finding]:
         )
 
 
-def _of_host(host: str, facts: Facts) -> list[Finding]:
-    found = []
-    if facts.gpu.license and not facts.gpu.license.startswith("Licensed"):
-        found.append(
-            QUESTION.warn(
-                host,
-                f"virtual GPU: {facts.gpu.license}",
-                wanted="Licensed",
-                consequence="it is slowed down, and refuses CUDA after a while",
-                try_this="on the host: systemctl status nvidia-gridd; /etc/nvidia/gridd.conf names the licence server",
-            )
+def _of_license(host: str, facts: Facts) -> Iterator[Finding]:
+    if re.match("Unlicensed|Expired", facts.gpu.license, re.IGNORECASE):
+        yield QUESTION.warn(
+            host,
+            f"virtual GPU: {facts.gpu.license}",
+            wanted="Licensed",
+            consequence="it is slowed down, and refuses CUDA after a while",
+            try_this="on the host: systemctl status nvidia-gridd; /etc/nvidia/gridd.conf names the licence server",
         )
-    lines = [line for line in facts.gpu.kernel_log if line.age_s < RECENT_S and _matters(line.text)]
-    if lines:
-        last = lines[-1]
-        xid = _xid(last.text)
-        meaning = f" ({XIDS[xid]})" if xid in XIDS else ""
-        found.append(
-            QUESTION.warn(
-                host,
-                f"the kernel said {_ago(last.age_s)} ago: {last.text[:120]}{meaning}"
-                + (f", and {len(lines) - 1} more" if len(lines) > 1 else ""),
-                wanted="no complaint of the driver in the last day",
-                try_this="on the host: sudo dmesg | grep -iE 'xid|nvrm'; nvidia-smi -q; a reset or a reboot",
-            )
+
+
+def _of_dcgm(host: str, facts: Facts) -> Iterator[Finding]:
+    """Pass on what DCGM calls a failure; its warnings are counters that a training hardly notices."""
+    if re.search(r"Overall Health[\s:|]+Failure", facts.gpu.dcgm):
+        cells = re.findall(r"[^|+=\n]+", facts.gpu.dcgm.partition("Failure")[2])
+        words = " ".join(" ".join(cells).replace("->", " ").replace("---", " ").split())
+        yield QUESTION.warn(
+            host, f"DCGM reports a failure: {words[:200]}", wanted="Healthy", try_this="on the host: dcgmi health -c"
         )
-    return found
+
+
+def _of_log(host: str, facts: Facts, used: tuple[Gpu, ...]) -> Iterator[Finding]:
+    """Tell the last complaint about a used card; one whose card nvidia-smi no longer lists counts too."""
+    listed = read_nvidia_smi(facts.nvidia_smi).gpus if facts.nvidia_smi else ()
+    others = {gpu.bus for gpu in listed if gpu.bus} - {gpu.bus for gpu in used}
+    lines = [line for line in facts.gpu.kernel_log if line.age_s < RECENT_S and _matters(line.text)
+             and bus_address(line.text) not in others]  # fmt: skip
+    if not lines:
+        return
+    last = lines[-1]
+    xid = _xid(last.text)
+    meaning = f" ({XIDS[xid]})" if xid in XIDS else ""
+    tests = {"dcgmi": "dcgmi diag -r 1", "gpud": "gpud scan"}
+    yield QUESTION.warn(
+        host,
+        f"the kernel said {_ago(last.age_s)} ago: {last.text[:120]}{meaning}"
+        + (f", and {len(lines) - 1} more" if len(lines) > 1 else ""),
+        wanted="no complaint of the driver in the last day",
+        try_this="; ".join(
+            ["on the host: sudo dmesg | grep -iE 'xid|nvrm'", "nvidia-smi -q"]
+            + [tests[tool] for tool in facts.gpu.tools if tool in tests]
+            + ["a reset or a reboot"]
+        ),
+    )
 
 
 def _matters(text: str) -> bool:

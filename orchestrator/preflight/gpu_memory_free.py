@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from orchestrator.model.facts import Facts
     from orchestrator.model.finding import Finding
-    from orchestrator.model.gpu_facts import GpuProcess
+    from orchestrator.model.gpu_facts import GpuDetail, GpuProcess
     from orchestrator.preflight.nvidia_smi import Gpu
     from orchestrator.preflight.question import Survey
 
@@ -64,17 +64,22 @@ def _trouble(host: str, facts: Facts, gpu: Gpu) -> Finding | None:
         return None
     return (QUESTION.fail if bad else QUESTION.warn)(
         host,
-        f"{gpu.used_mib} of {gpu.memory_mib} MiB of GPU {gpu.index} are in use by {who}",
+        f"{gpu.used_mib} of {gpu.memory_mib} MiB of GPU {gpu.index}{_load(detail)} are in use by {who}",
         wanted="a GPU of its own for each rank",
         try_this=_remedy(facts, there),
     )
+
+
+def _load(detail: GpuDetail | None) -> str:
+    """Tell a process that works from one that was forgotten."""
+    return f" ({detail.busy_percent} % busy)" if detail and detail.busy_percent else ""
 
 
 def _described(one: GpuProcess) -> str:
     since = time.strftime("%Y-%m-%d %H:%M", time.gmtime(one.since_s)) + " UTC" if one.since_s else ""
     about = ", ".join(part for part in (f"pid {one.pid}", one.user, since and f"since {since}") if part)
     held = f", {one.memory_mib} MiB" if one.memory_mib is not None else ""
-    return f"{about}{held}: {(one.command or one.name)[:60]}"
+    return f"{about}{held}: {(one.command or one.name or 'a program that is not visible from here')[:60]}"
 
 
 def _remedy(facts: Facts, there: list[GpuProcess]) -> str:

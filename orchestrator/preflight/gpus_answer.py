@@ -10,7 +10,7 @@ from orchestrator.preflight.question import Question
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.model.facts import NvidiaSmi
+    from orchestrator.model.facts import Facts, NvidiaSmi
     from orchestrator.model.finding import Finding
     from orchestrator.preflight.question import Survey
 
@@ -20,6 +20,7 @@ QUESTION = Question(
     why="CUDA would not start there; a card that needs a reset looks to torch like none",
     group="gpus",
 )
+IN_WINDOWS = "in Windows: install or update NVIDIA's driver there (none inside of WSL), then wsl --shutdown"
 SLOW_S = 5.0  # without persistence mode each call loads the driver anew: so does each start of a worker
 
 
@@ -29,22 +30,12 @@ def ask(survey: Survey) -> Iterator[Finding]:
         if facts.nvidia_smi is None:
             yield QUESTION.skip(host.name, facts.problems.get("nvidia_smi", "not asked"))
         else:
-            yield _judge(host.name, facts.nvidia_smi, has_driver=facts.has_nvidia_driver, jetson=facts.gpu.jetson)
+            yield _judge(host.name, facts, facts.nvidia_smi)
 
 
-def _judge(host: str, answer: NvidiaSmi, *, has_driver: bool, jetson: str) -> Finding:
+def _judge(host: str, facts: Facts, answer: NvidiaSmi) -> Finding:
     if not answer.found:
-        return (
-            QUESTION.ok(host, f"{jetson} has none")
-            if jetson
-            else QUESTION.fail(
-                host,
-                "no nvidia-smi" + (", though the driver is loaded" if has_driver else " and no NVIDIA driver"),
-                wanted="nvidia-smi of the installed driver",
-                try_this="on the host: install the NVIDIA driver (its utils package has nvidia-smi); "
-                "for a run on CPUs: gpus: 0 in the inventory",
-            )
-        )
+        return _missing(host, facts)
     if answer.code is None and not answer.stdout:
         said = answer.stderr or f"nvidia-smi gave no answer within {answer.seconds:.0f} s"
         return QUESTION.fail(
@@ -56,11 +47,11 @@ def _judge(host: str, answer: NvidiaSmi, *, has_driver: bool, jetson: str) -> Fi
     reading = read_nvidia_smi(answer)
     if not reading.gpus:
         said = reading.complaint or f"nothing (exit code {answer.code})"
-        return QUESTION.fail(
+        return (QUESTION.warn if facts.gpu.jetson else QUESTION.fail)(  # CUDA does without it on a Jetson
             host,
             f"{reading.cause}: {said}" if reading.cause else f"nvidia-smi says {said}",
             wanted="a list of GPUs",
-            try_this=reading.try_this,
+            try_this=IN_WINDOWS if facts.container == "WSL" else reading.try_this,
         )
     if reading.complaint:
         return QUESTION.warn(
@@ -74,4 +65,21 @@ def _judge(host: str, answer: NvidiaSmi, *, has_driver: bool, jetson: str) -> Fi
             consequence="each worker waits as long at its start",
             try_this="on the host: sudo nvidia-smi -pm 1",
         )
-    return QUESTION.ok(host, f"driver {reading.gpus[0].driver or 'of unknown version'}")
+    driver = reading.gpus[0].driver
+    little = f"{facts.gpu.jetson}, whose nvidia-smi tells little" if facts.gpu.jetson else "driver of unknown version"
+    return QUESTION.ok(host, f"driver {driver}" if driver else little)
+
+
+def _missing(host: str, facts: Facts) -> Finding:
+    """There is no nvidia-smi."""
+    if facts.gpu.jetson:  # JetPack 5 and older have none
+        return QUESTION.ok(host, f"{facts.gpu.jetson} has no nvidia-smi and needs none")
+    return QUESTION.fail(
+        host,
+        "no nvidia-smi" + (", though the driver is loaded" if facts.has_nvidia_driver else " and no NVIDIA driver"),
+        wanted="nvidia-smi of the installed driver",
+        try_this=IN_WINDOWS
+        if facts.container == "WSL"
+        else "on the host: install the NVIDIA driver (its utils package has nvidia-smi); "
+        "for a run on CPUs: gpus: 0 in the inventory",
+    )

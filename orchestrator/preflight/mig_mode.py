@@ -28,7 +28,7 @@ def ask(survey: Survey) -> Iterator[Finding]:
         gpus = used_gpus(host, facts)
         cut = [gpu.index for gpu in gpus if (detail := facts.gpu.detail(gpu.index)) and detail.mig == "Enabled"]
         if cut:
-            judge = QUESTION.fail if len(gpus) > 1 else QUESTION.warn
+            judge = QUESTION.fail if host.gpu_count > 1 else QUESTION.warn
             yield judge(
                 host.name,
                 f"MIG is enabled on GPU {', '.join(map(str, cut))}",

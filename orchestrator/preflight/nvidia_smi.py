@@ -72,6 +72,7 @@ class Gpu:
         problem: "" for one that works.
         uuid: its name everywhere, "" where it does not say.
         used_mib: memory in use, or None where it does not say.
+        bus: its place, as bus_address() writes it.
     """
 
     index: int
@@ -81,6 +82,7 @@ class Gpu:
     problem: str
     uuid: str = ""
     used_mib: int | None = None
+    bus: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,4 +142,15 @@ def _gpu(cells: list[str]) -> Gpu:
         problem=problem,
         uuid=known[2],
         used_mib=int(used.group()) if used else None,
+        bus=bus_address(known[3]),
     )
+
+
+def bus_address(text: str) -> str:
+    """Find a PCI address in a text, and write it as "DOMAIN:BUS:DEVICE"; "" where there is none.
+
+    nvidia-smi and the kernel write domains with four or with eight digits, and the driver's own messages name no
+    function ("PCI:0000:44:00").
+    """
+    match = re.search(r"\b([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2})\b", text, re.IGNORECASE)
+    return f"{int(match.group(1), 16):x}:{match.group(2).lower()}" if match else ""

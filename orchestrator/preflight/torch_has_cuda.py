@@ -41,7 +41,7 @@ def ask(survey: Survey) -> Iterator[Finding]:
             )
             continue
         gpus = read_nvidia_smi(facts.nvidia_smi).gpus if facts.nvidia_smi else ()
-        driver = next((gpu.driver for gpu in gpus if gpu.driver), "")
+        driver = next((gpu.driver for gpu in gpus if gpu.driver), facts.gpu.module_version)
         lowest = LOWEST_DRIVER.get(torch.cuda.partition(".")[0])
         if driver and lowest and tuple(map(int, re.findall(r"\d+", driver))) < lowest:
             old = ".".join(f"{part:02}" for part in lowest)

@@ -1,4 +1,4 @@
-"""Is there NVLink, as `nvidia-smi topo -m` of several years tells it?"""
+"""Each file of tests/recorded/nvidia_topology/ is what `nvidia-smi topo` says, and how its GPUs reach each other."""
 
 from __future__ import annotations
 
@@ -6,35 +6,38 @@ import json
 from pathlib import Path
 
 import pytest
-from recorded_survey import survey_of
+from hypothesis import given
+from hypothesis import strategies as st
 
-from orchestrator.preflight import peer_to_peer
+from orchestrator.preflight.nvidia_smi import bus_address
+from orchestrator.preflight.topology import pairs
 
-ROWS = {
-    "two cards, tabs, R560": ("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-63\nGPU1\tPHB\t X \t0-63\n", False),
-    "A800 with network cards": (
-        "        GPU0    GPU1    NIC0\nGPU0     X      NV8     PIX\nGPU1     NV8     X      SYS\n",
-        True,
-    ),
-    "DGX A100": ("        GPU0    GPU1\nGPU0     X      NV12\nGPU1     NV12   X\n", True),
-    "DGX-2, old header": (
-        "        GPU0    GPU1    mlx5_0\nGPU0     X      NV6     PIX\nGPU1     NV6     X      PIX\n",
-        True,
-    ),
-    "everything across sockets": (
-        "        GPU0    GPU1    NIC0\nGPU0     X      SYS     NODE\nGPU1     SYS     X      PXB\n",
-        False,
-    ),
-    "a card named NV by its number only": (
-        "\tGPU0\tGPU1\nGPU0\t X \tNODE\nGPU1\tNODE\t X \n\nNIC Legend:\n  NIC0: mlx5_NV0\n",
-        False,
-    ),
-}
+CASES = sorted((Path(__file__).parents[1] / "recorded" / "nvidia_topology").glob("*.json"))
 
 
-@pytest.mark.parametrize(("text", "linked"), ROWS.values(), ids=ROWS)
-def test_nvlink_is_seen_where_it_is(text: str, *, linked: bool) -> None:
-    base = json.loads((Path(__file__).parents[1] / "recorded" / "preflight" / "iommu_without_nvlink.json").read_text())
-    base["hosts"]["a"]["with"]["gpu_topology"] = text
-    severities = {one.host: one.severity.value for one in peer_to_peer.ask(survey_of(base))}
-    assert severities["a"] == ("ok" if linked else "warning")
+@pytest.mark.parametrize("file", CASES, ids=lambda file: file.stem)
+def test_matrix_is_read_as_recorded(file: Path) -> None:
+    case = json.loads(file.read_text())
+    assert {f"{low}-{high}": way for (low, high), way in pairs(case["stdout"]).items()} == case["pairs"]
+
+
+@given(st.text(alphabet="GPU01 X\tNV\n\x1b[4m", max_size=200))
+def test_no_matrix_at_all_can_confuse_the_reader(text: str) -> None:
+    assert all(low < high for low, high in pairs(text))
+
+
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ("0000:0B:00.0", "0:0b:00"),
+        ("00000000:01:00.0", "0:01:00"),
+        ("000F:01:00.0", "f:01:00"),
+        ("0000000F:01:00.0", "f:01:00"),
+        ("00008ED0:00:00.0", "8ed0:00:00"),
+        ("NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus.", "0:44:00"),
+        ("NVRM: Xid (PCI:0000:44:00 GPU-I:05): 94", "0:44:00"),
+        ("N/A", ""),
+    ],
+)
+def test_a_bus_address_is_one_however_it_is_written(written: str, same: str) -> None:
+    assert bus_address(written) == same
