@@ -73,6 +73,7 @@ class GpuFacts:
 
     Attributes:
         details: one for each GPU, by index.
+        hung: nvidia-smi answered the first question, and did not end at the one for details.
         processes: that hold GPU memory.
         topology: what `nvidia-smi topo -m` says, "" for fewer than two.
         peer_access: what `nvidia-smi topo -p2p r` says where there is no NVLink.
@@ -90,6 +91,7 @@ class GpuFacts:
     """
 
     details: tuple[GpuDetail, ...]
+    hung: bool
     processes: tuple[GpuProcess, ...]
     topology: str
     peer_access: str
@@ -115,6 +117,7 @@ def gpu_facts_from_json(body: Mapping[str, Any]) -> GpuFacts:
     host, told = mapping(body, "gpu_host"), mapping(body, "gpu_details")
     return GpuFacts(
         details=tuple(_details(texts(told, "fields"), text(told, "stdout"))),
+        hung=told.get("hung") is True,
         processes=tuple(_processes(mapping(body, "gpu_apps"))),
         topology=text(body, "gpu_topology"),
         peer_access=text(body, "gpu_peer_access"),

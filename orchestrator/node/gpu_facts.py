@@ -97,9 +97,10 @@ def details(end: float) -> Dict[str, Any]:
         told = run_before(end, query("gpu", ",".join(fields)))
         unknown = re.search(r'Field "([^"]+)" is not a valid field', told["stdout"] + told["stderr"])
         if unknown is None or unknown.group(1) not in fields:
-            return {"fields": fields, "stdout": told["stdout"]}
+            hung = told["code"] is None and told.get("seconds", 0) > 0
+            return {"fields": fields, "stdout": told["stdout"], "hung": hung}
         fields.remove(unknown.group(1))
-    return {"fields": [], "stdout": ""}
+    return {"fields": [], "stdout": "", "hung": False}
 
 
 def process(pid: str, name: str) -> Dict[str, Any]:

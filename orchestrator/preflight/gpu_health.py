@@ -63,11 +63,21 @@ def ask(survey: Survey) -> Iterator[Finding]:
         if not gpus:
             continue
         troubles = [trouble for gpu in gpus for trouble in _of_gpu(host.name, facts, gpu.index)]
+        if facts.gpu.hung:
+            troubles.append(
+                QUESTION.warn(
+                    host.name,
+                    "nvidia-smi lists the cards, and hangs when it is asked for their health",
+                    wanted="an answer in seconds",
+                    try_this="on the host: sudo dmesg | grep -iE 'xid|nvrm'; a hung driver needs a reboot",
+                )
+            )
         troubles += [*_of_license(host.name, facts), *_of_dcgm(host.name, facts), *_of_log(host.name, facts, gpus)]
         yield from troubles
         if not troubles:
             log = "" if not facts.gpu.kernel_log_problem else ", kernel log not readable"
-            yield QUESTION.ok(host.name, f"no complaint{log}")
+            said = "no complaint" if facts.gpu.details else "nvidia-smi told no details"
+            yield QUESTION.ok(host.name, f"{said}{log}")
 
 
 def _of_gpu(host: str, facts: Facts, index: int) -> Iterator[Finding]:

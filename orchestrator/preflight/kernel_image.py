@@ -36,11 +36,18 @@ def ask(survey: Survey) -> Iterator[Finding]:
                      if not any(_covers(one, capability) for one in known)}  # fmt: skip
         if uncovered:
             index, capability = next(iter(uncovered.items()))
+            versions = [int(digits) for one in known for digits in re.findall(r"_(\d+)", one)]
+            too_old = int(capability.replace(".", "")) < min(versions, default=0)
             yield QUESTION.fail(
                 host.name,
                 f"GPU {index} has compute capability {capability}; torch was built for {' '.join(known)}",
                 wanted="a build of torch that includes it",
-                try_this="an older torch for an old card, a newer one (newer CUDA) for a new card, on all hosts alike",
+                try_this=f"on all hosts: {facts.python} -m pip install --force-reinstall torch torchvision, "
+                + (
+                    "an older release, or from the index of an older CUDA"
+                    if too_old
+                    else "from the index of a newer CUDA"
+                ),
             )
         else:
             yield QUESTION.ok(host.name, f"capability {', '.join(sorted(set(capable.values())))}")

@@ -26,7 +26,8 @@ def ask(survey: Survey) -> Iterator[Finding]:
     """Fail a host where several ranks would share such cards; warn where each has its own."""
     for host, facts in survey.gpu_hosts():
         gpus = used_gpus(host, facts)
-        cut = [gpu.index for gpu in gpus if (detail := facts.gpu.detail(gpu.index)) and detail.mig == "Enabled"]
+        known = [detail for gpu in gpus if (detail := facts.gpu.detail(gpu.index))]
+        cut = [detail.index for detail in known if detail.mig == "Enabled"]
         if cut:
             judge = QUESTION.fail if host.gpu_count > 1 else QUESTION.warn
             yield judge(
@@ -36,5 +37,5 @@ def ask(survey: Survey) -> Iterator[Finding]:
                 try_this=f"on the host: sudo nvidia-smi -i {cut[0]} -mig 0 (ends what runs there); or name one: "
                 "CUDA_VISIBLE_DEVICES: MIG-... in the inventory (env:), with gpus: 1",
             )
-        elif gpus:
+        elif known:
             yield QUESTION.ok(host.name, "whole")
