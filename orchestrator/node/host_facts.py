@@ -56,7 +56,11 @@ def firewall() -> str:
     """Name the tool that owns the firewall here, as far as an ordinary user can see, or ""."""
     if re.search("^ENABLED=yes", read_text("/etc/ufw/ufw.conf"), re.MULTILINE):
         return "ufw"
-    return "firewalld" if os.path.exists("/run/firewalld.pid") else ""
+    if os.path.exists("/run/firewalld.pid"):
+        return "firewalld"
+    places = [folder + name for folder in ("/usr/sbin/", "/sbin/") for name in ("nft", "iptables")]
+    there = {os.path.basename(place) for place in places if os.path.exists(place)}
+    return "iptables" if there == {"iptables"} else ""
 
 
 def machine() -> str:

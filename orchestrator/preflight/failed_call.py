@@ -58,7 +58,7 @@ def opening(firewall: str, callers: Sequence[str], ports: Sequence[str]) -> str:
     """Return the command that lets exactly these hosts in, on these ports.
 
     Args:
-        firewall: "ufw", "firewalld" or "", as the probe saw it.
+        firewall: "ufw", "firewalld", "iptables" (where there is no nft) or "", as the probe saw it.
         callers: addresses.
         ports: numbers and ranges, "32768-60999".
     """
@@ -71,6 +71,16 @@ def opening(firewall: str, callers: Sequence[str], ports: Sequence[str]) -> str:
             f"{family_of(caller).lower()} source address={caller} port port={port} protocol=tcp accept'"
             for caller in callers
             for port in ports
+        ]
+    elif firewall == "iptables":
+        listed = ",".join(port.replace("-", ":") for port in ports)
+        rules = [
+            f"sudo {program} -I INPUT -p tcp -s {','.join(group)} -m multiport --dports {listed} -j ACCEPT"
+            for program, group in (
+                ("iptables", [caller for caller in callers if family_of(caller) == "IPv4"]),
+                ("ip6tables", [caller for caller in callers if family_of(caller) == "IPv6"]),
+            )
+            if group
         ]
     else:
         rules = [
