@@ -3,8 +3,8 @@
 A node program that answers one message.
     {"workdir": "~/ddp-orch", "remove": ["/dev/shm/nccl-abc", ".../runs/RUN/HOST"]}
         -> {"removed": [...], "kept": {PATH: why}}
-Nothing is removed but what the probe's leftovers() would name at this moment. Or one run that has ended, and its code:
-    {"workdir": "~/ddp-orch", "forget": "20261201-120000-ab12", "code": "3f2a..."}
+Nothing is removed but what the probe's leftovers() would name at this moment. Or runs that have ended, and their code:
+    {"workdir": "~/ddp-orch", "forget": ["20261201-120000-ab12", ...], "code": "3f2a..."}
         -> {"forgotten": true} or {"forgotten": false, "why": ...}
 Standard library only, Python 3.8 or newer, Linux.
 """
@@ -15,8 +15,11 @@ import json
 import os
 import re
 import sys
+import time
 
 from orchestrator.node import host_facts
+
+END_S = 3.0  # a supervisor writes its last state a moment before it ends
 
 TYPE_CHECKING = False  # typing takes longer to import than all that is looked at
 if TYPE_CHECKING:
@@ -49,16 +52,21 @@ def clean(workdir: str, wanted: List[str]) -> Dict[str, Any]:
     return {"removed": removed, "kept": kept}
 
 
-def forget(workdir: str, run: str, code: str) -> Dict[str, Any]:
-    """Remove a run's folder and its snapshot of code, unless a process of it still runs."""
+def forget(workdir: str, runs: List[str], code: str) -> Dict[str, Any]:
+    """Remove the folders of runs and their snapshot of code, unless a process of them still runs."""
     import shutil
 
-    if not re.match(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$", run) or not re.match(r"[0-9a-f]{8,64}$", code):
-        return {"forgotten": False, "why": "these are no names of a run and its code"}
-    if any(one["run"] == run for one in host_facts.running()["running"]):
-        return {"forgotten": False, "why": "it still runs"}
+    if not all(re.match(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$", run) for run in runs) or not re.match(
+        r"[0-9a-f]{8,64}$", code
+    ):
+        return {"forgotten": False, "why": "these are no names of runs and their code"}
+    end = time.monotonic() + END_S
+    while any(one["run"] in runs for one in host_facts.running()["running"]):
+        if time.monotonic() > end:
+            return {"forgotten": False, "why": "it still runs"}
+        time.sleep(0.1)
     top = os.path.abspath(os.path.expanduser(workdir))
-    for path in ("%s/runs/%s" % (top, run), "%s/code/%s" % (top, code)):
+    for path in ["%s/runs/%s" % (top, run) for run in runs] + ["%s/code/%s" % (top, code)]:
         for folder, _, _ in os.walk(path):
             os.chmod(folder, 0o700)  # a snapshot is read-only
         shutil.rmtree(path, ignore_errors=True)
@@ -72,7 +80,7 @@ def main() -> None:
     """Answer the one message."""
     order = json.loads(sys.stdin.buffer.readline())
     if "forget" in order:
-        answer = forget(str(order["workdir"]), str(order["forget"]), str(order["code"]))
+        answer = forget(str(order["workdir"]), [str(run) for run in order["forget"]], str(order["code"]))
     else:
         answer = clean(str(order["workdir"]), [str(path) for path in order["remove"]])
     sys.stdout.write(json.dumps(answer) + "\n")

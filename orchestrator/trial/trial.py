@@ -2,7 +2,8 @@
 
 Sent and started as a run's script is. Each step is one line on standard output:
     ddp-orch-trial {"rank": 0, "step": "joined", "seconds": 0.41}
-Steps: started, imported, cuda (with GPUs), joined (all ranks are there), small, large (all-reduces), done.
+Steps: started, imported, cuda (with GPUs), met (all ranks are at the rendezvous), joined (they are connected), small,
+large (all-reduces), done.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import os
 import time
 
 SMALL, LARGE = 10, 2 * 1024 * 1024  # float32: 40 bytes, which pass where large packets are lost, and 8 MiB
+REPORT_S = 3.0  # before the limit, so that a backend's own error, which names the peer, comes before the end
 RANK, WORLD, LOCAL = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
 
 
@@ -30,6 +32,11 @@ class Clock:
         self._last = now
 
 
+def left_until(end: float) -> float:
+    """Return the seconds until then, and a second at least: torch refuses none."""
+    return max(end - time.monotonic(), 1.0)
+
+
 def main() -> None:
     """Go through all steps; any that fails raises, and one that hangs is ended with a stack after the limit."""
     parser = argparse.ArgumentParser()
@@ -38,11 +45,13 @@ def main() -> None:
     parser.add_argument("--torchvision", action="store_true")
     options = parser.parse_args()
     faulthandler.dump_traceback_later(options.limit, exit=True)
+    end = time.monotonic() + options.limit - REPORT_S
     clock = Clock()
     clock.step("started")
 
     import torch
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
     if options.torchvision:
         import torchvision  # noqa: F401 - that it can be imported is the question
@@ -55,9 +64,21 @@ def main() -> None:
         if total != 1000:
             raise RuntimeError(f"{torch.cuda.get_device_name(device)} counts to {total}, not to 1000")
         clock.step("cuda", gpu=torch.cuda.get_device_name(device), architectures=torch.cuda.get_arch_list())
+    # What init_process_group does first, in two steps: a rank may wait long for one whose disk is slow to give torch,
+    # and need not wait long for a connection.
+    store = next(rendezvous("env://", timeout=dt.timedelta(seconds=left_until(end))))[0]
+    store.set(f"trial/{RANK}", "here")
+    store.wait([f"trial/{rank}" for rank in range(WORLD)], dt.timedelta(seconds=left_until(end)))
+    clock.step("met")
     # gloo waits five times as long for a peer as it is told.
-    patience_s = options.limit / (5 if options.backend == "gloo" else 1)
-    dist.init_process_group(options.backend, timeout=dt.timedelta(seconds=patience_s))
+    patience_s = left_until(end) / (5 if options.backend == "gloo" else 1)
+    dist.init_process_group(
+        options.backend,
+        store=store,
+        rank=RANK,
+        world_size=WORLD,
+        timeout=dt.timedelta(seconds=patience_s),
+    )
     where = device if options.backend == "nccl" else torch.device("cpu")
     dist.all_reduce(torch.ones(1, device=where))
     clock.step("joined")
@@ -65,8 +86,11 @@ def main() -> None:
         values = torch.full((count,), float(RANK + 1), device=where)
         dist.all_reduce(values)
         wanted = WORLD * (WORLD + 1) / 2
-        if values[0].item() != wanted or values[-1].item() != wanted:
-            raise RuntimeError(f"an all-reduce of {count} numbers gave {values[-1].item()}, not {wanted}")
+        wrong = values[values != wanted]
+        if wrong.numel():
+            raise RuntimeError(
+                f"{wrong.numel()} of {count} all-reduced numbers are wrong: {wrong[0].item()}, not {wanted}"
+            )
         clock.step(name)
     dist.barrier()
     dist.destroy_process_group()

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.model.facts import Facts
-    from orchestrator.model.run_record import RunRecord
     from orchestrator.transport.link_pool import LinkPool
 
 CLEAN_S = 60.0
@@ -46,15 +45,22 @@ def clean_hosts(pool: LinkPool, paths: Mapping[str, Sequence[str]]) -> dict[str,
     )
 
 
-def forget_run(pool: LinkPool, record: RunRecord) -> dict[str, str]:
-    """Remove a run that has ended, and its code, from all its hosts; return host -> why it is still there."""
+def forget_runs(pool: LinkPool, hosts: Sequence[str], runs: Sequence[str], code: str) -> dict[str, str]:
+    """Remove runs that have ended, and their code, from hosts; return host -> why something is still there.
+
+    Args:
+        pool: links to the hosts.
+        hosts: where; one that never had a run of these has nothing to remove.
+        runs: their names.
+        code: id of the snapshot that they had in common.
+    """
 
     def forget(name: str) -> str:
-        order = {"workdir": pool.hosts[name].workdir, "forget": record.run, "code": record.snapshot}
+        order = {"workdir": pool.hosts[name].workdir, "forget": list(runs), "code": code}
         with Conversation(pool.link(name), "clean") as talk:
             return text(talk.ask(order, timeout_s=CLEAN_S), "why")
 
-    results = on_all_hosts({part.name: partial(forget, part.name) for part in record.hosts}, deadline_s=CLEAN_S)
+    results = on_all_hosts({name: partial(forget, name) for name in hosts}, deadline_s=CLEAN_S)
     said = {name: one.message if isinstance(one, DdpOrchError) else one for name, one in results.items()}
     return {name: why for name, why in said.items() if why}
 

@@ -69,6 +69,7 @@ def launch_run(
     on_event: Callable[[object], None],
     *,
     facts: Mapping[str, Facts] | None = None,
+    run: str | None = None,
 ) -> RunRecord:
     """Check, sync and start; when this returns, a supervisor runs on every host.
 
@@ -79,13 +80,14 @@ def launch_run(
         store: where the controller's record goes.
         on_event: told of each step; also gets the CheckResult and the sync events.
         facts: what preflight has just seen of the hosts; None looks at them, and refuses what would fail.
+        run: its name, where the caller has to know it whatever happens; None makes one.
     Raises:
         HostUnreachable: a host cannot be reached.
         PreflightFailed: a check found a reason why the run would fail.
         SyncFailed: code or data did not get there.
         RunFailed: a host could not start its part; those that could have been stopped again.
     """
-    plan = make_plan(inventory, run=_new_name(), backend=request.backend)
+    plan = make_plan(inventory, run=run or new_run_name(), backend=request.backend)
     other = backends_in_script(request.project) - {plan.backend}
     if other:
         on_event(Warned(f"{request.project.script[0]} names its backend itself: {', '.join(sorted(other))} is used, "
@@ -130,7 +132,7 @@ def launch_run(
     return record
 
 
-def _new_name() -> str:
+def new_run_name() -> str:
     """Name a run so that names sort by start time, and two of the same second differ."""
     return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
 

@@ -7,35 +7,45 @@ import dataclasses
 import json
 import tempfile
 import threading
-import time
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import DdpOrchError
-from orchestrator.model.run_events import LogLine, Step
-from orchestrator.preflight.deep import HostTrial, Trial, findings_of_failure, findings_of_success, guilty_alone
+from orchestrator.model.events import Warned
+from orchestrator.model.run_events import AGENT, LogLine, Step
+from orchestrator.preflight.deep import (
+    TIME_IS_UP,
+    HostTrial,
+    Trial,
+    findings_of_failure,
+    findings_of_success,
+    guilty_alone,
+)
+from orchestrator.preflight.deep_pairs import next_pairs
 from orchestrator.runs.local_store import LocalStore
-from orchestrator.transport.fan_out import on_all_hosts, successes
-from orchestrator.workflows.clean_hosts import forget_run
-from orchestrator.workflows.follow_run import RunFollower, stop_on_host
-from orchestrator.workflows.launch_run import Request, launch_run
+from orchestrator.sync.manifest import manifest_of
+from orchestrator.transport.fan_out import on_all_hosts
+from orchestrator.workflows.clean_hosts import forget_runs
+from orchestrator.workflows.follow_run import RunFollower
+from orchestrator.workflows.launch_run import START_DEADLINE_S, Request, launch_run, new_run_name
 from orchestrator.workflows.project import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from orchestrator.model.facts import Facts
     from orchestrator.model.finding import Finding
-    from orchestrator.model.host import Inventory
+    from orchestrator.model.host import Host, Inventory
     from orchestrator.model.plan import Backend
     from orchestrator.model.run_record import HostState, RunRecord
+    from orchestrator.preflight.deep_pairs import Pair
     from orchestrator.transport.link_pool import LinkPool
 
+FOLDER = Path(__file__).resolve().parents[1] / "trial"
 MARK = "ddp-orch-trial "  # before each line that trial.py means for us
-MOST_PAIRS = 16  # that are tried one after the other: each takes the first host's port
-STOP_S = 15.0  # beside a trial's own limit, for the hosts to end it
+OWN_END_S = 5.0  # beside a trial's own limit, for its ranks to end by it and to say how far they came
+STOP_S = 90.0  # at most, for hosts to end a trial, one of which may have lost its power
 
 
 def try_deep(
@@ -57,109 +67,175 @@ def try_deep(
         backends: "gloo", "nccl" or both.
         limit_s: seconds for one trial.
         needs_torchvision: import it too.
-        on_event: told of each step.
+        on_event: told of each Step, and Warned where something could not be removed.
     Raises:
-        KeyboardInterrupt: after the trial was stopped on all hosts.
+        KeyboardInterrupt: after all trials were stopped on all hosts, and removed.
     """
     findings: list[Finding] = []
-    for backend in backends:
-        deep = _Deep(pool, facts, backend, limit_s, needs_torchvision=needs_torchvision)
-        on_event(Step(f"trying torchrun with {backend} on {len(inventory.hosts)} hosts"))
-        trial = deep.run(inventory)
-        if trial.succeeded:
-            findings += findings_of_success(backend, trial)
-            continue
-        alone: dict[str, Trial] = {}
-        pairs: dict[tuple[str, str], Trial] = {}
-        if not guilty_alone(trial) and len(inventory.hosts) > 1:
-            on_event(Step("it failed: trying each host alone"))
-            alone = deep.each_alone(inventory)
-            if all(one.succeeded for one in alone.values()):
-                chosen = list(combinations([host.name for host in inventory.hosts], 2))[:MOST_PAIRS]
-                on_event(Step(f"each alone is well: trying {len(chosen)} pairs"))
-                pairs = {chosen[0]: trial}  # of two hosts, all of them are the pair
-                if len(inventory.hosts) > 2:
-                    pairs = {pair: deep.run(_part_of(inventory, pair)) for pair in chosen}
-        findings += findings_of_failure(backend, trial, alone, pairs)
+    with tempfile.TemporaryDirectory(prefix="ddp-orch-trial-") as records:  # none stays on the controller
+        trials = _Trials(pool, facts, limit_s, LocalStore(Path(records)), needs_torchvision=needs_torchvision)
+        try:
+            for backend in backends:
+                findings += _try_backend(trials, backend, inventory, on_event)
+        finally:
+            for name, why in trials.forget().items():
+                on_event(Warned(f"{name}: the trial's folders could not be removed: {why}"))
     return findings
 
 
-def _part_of(inventory: Inventory, names: Sequence[str]) -> Inventory:
-    return dataclasses.replace(inventory, hosts=tuple(host for host in inventory.hosts if host.name in names))
+def _try_backend(
+    trials: _Trials, backend: Backend, inventory: Inventory, on_event: Callable[[object], None]
+) -> Iterable[Finding]:
+    """Try all hosts together, then each alone, then pairs: as far as needed."""
+    names = tuple(host.name for host in inventory.hosts)
+    on_event(Step(f"trying torchrun with {backend} on {len(names)} host{'s' * (len(names) > 1)}"))
+    trial = trials.run(backend, inventory, [names])[names]
+    if trial.succeeded:
+        return findings_of_success(backend, trial)
+    alone: dict[str, Trial] = {}
+    pairs: dict[Pair, Trial] = {}
+    if len(names) > 1 and not guilty_alone(trial):
+        on_event(Step("it failed: trying each host alone"))
+        tried = trials.run(backend, inventory, [(name,) for name in names])
+        alone = {hosts[0]: one for hosts, one in tried.items()}
+        if all(one.succeeded for one in alone.values()):
+            if len(names) == 2:
+                pairs[names[0], names[1]] = trial
+            while chosen := next_pairs(names, {pair: one.succeeded for pair, one in pairs.items()}):
+                on_event(Step(f"each alone is well: trying {', '.join(' with '.join(pair) for pair in chosen)}"))
+                found = trials.run(backend, inventory, chosen)
+                pairs |= {pair: found[pair] for pair in chosen}
+    return findings_of_failure(backend, trial, alone, pairs)
 
 
-class _Deep:
+class _Trials:
+    """Runs trials over chosen hosts, and removes what they leave."""
+
     def __init__(
-        self, pool: LinkPool, facts: Mapping[str, Facts], backend: Backend, limit_s: float, *, needs_torchvision: bool
+        self, pool: LinkPool, facts: Mapping[str, Facts], limit_s: float, store: LocalStore, *, needs_torchvision: bool
     ) -> None:
-        self._pool, self._facts, self._limit_s = pool, facts, limit_s
-        self._backend: Backend = backend
-        self._needs_torchvision = needs_torchvision
+        self._pool, self._facts, self._limit_s, self._store = pool, facts, limit_s, store
+        self._more = ("--torchvision",) if needs_torchvision else ()
+        self._runs: list[str] = []
 
-    def each_alone(self, inventory: Inventory) -> dict[str, Trial]:
-        """Try every host by itself, all at once: each has its own rendezvous."""
-        names = [host.name for host in inventory.hosts]
-        work = {name: partial(self.run, _part_of(inventory, (name,))) for name in names}
-        return successes(on_all_hosts(work, deadline_s=2 * (self._limit_s + STOP_S)))
+    def run(
+        self, backend: Backend, inventory: Inventory, groups: Sequence[tuple[str, ...]]
+    ) -> dict[tuple[str, ...], Trial]:
+        """Run a trial over each group of hosts; at once, where the groups have no machine in common.
 
-    def run(self, inventory: Inventory) -> Trial:
-        """Run one trial to its end, at the latest to its limit."""
-        start = time.monotonic()
-        hosts = {host.name: HostTrial() for host in inventory.hosts}
-        args = ("--backend", self._backend, "--limit", f"{self._limit_s:.0f}")
-        more = ("--torchvision",) if self._needs_torchvision else ()
-        folder = Path(__file__).resolve().parents[1] / "trial"
-        project = Project(folder, ("trial.py",), (*args, *more), bundled=False)
-        request = Request(project, self._backend, {}, None)
-        with tempfile.TemporaryDirectory(prefix="ddp-orch-trial-") as state:  # no record stays on the controller
-            record: RunRecord | None = None
+        Raises:
+            KeyboardInterrupt: after they were stopped.
+        """
+        args = ("trial.py",), ("--backend", backend, "--limit", f"{self._limit_s:.1f}", *self._more)
+        request = Request(Project(FOLDER, *args, bundled=False), backend, {}, None)
+        done: dict[tuple[str, ...], Trial] = {}
+        for wave in _waves(groups, self._pool.hosts):
+            at_once = {" ".join(names): self._new(inventory, names, request) for names in wave}
+            deadline_s = START_DEADLINE_S + self._limit_s + OWN_END_S + STOP_S
             try:
-                record = launch_run(
-                    self._pool, inventory, request, LocalStore(Path(state)), lambda _event: None, facts=self._facts
-                )
-                states = self._follow(record, hosts)
-                for name, one in states.items():
-                    hosts[name].state = one.state
-                    hosts[name].exit_cause = _cause(one)
-            except DdpOrchError as error:
-                failed = hosts.get(error.host)
-                for host in [failed] if failed is not None else hosts.values():
-                    host.state, host.error = "failed", error.message
-            finally:
-                if record is not None:
-                    forget_run(self._pool, record)
-        return Trial(hosts, self._limit_s, time.monotonic() - start)
+                on_all_hosts({key: one.run for key, one in at_once.items()}, deadline_s=deadline_s)
+            finally:  # on Ctrl-C, or where a host hangs in something that has no limit of its own
+                for one in at_once.values():
+                    one.cancel()
+                on_all_hosts({key: one.wait for key, one in at_once.items()}, deadline_s=STOP_S)
+            done |= {names: at_once[" ".join(names)].trial for names in wave}
+        return done
 
-    def _follow(self, record: RunRecord, hosts: Mapping[str, HostTrial]) -> Mapping[str, HostState]:
-        def on_event(event: object) -> None:
-            if isinstance(event, LogLine) and event.rank >= 0:
-                _take(hosts[event.host], event)
+    def forget(self) -> dict[str, str]:
+        """Remove every trial's folders from all hosts; return host -> why something is still there."""
+        code = manifest_of(FOLDER, with_rules=True).id
+        return forget_runs(self._pool, list(self._facts), self._runs, code)
 
-        follower = RunFollower(self._pool, record, on_event=on_event)
-        over = threading.Timer(self._limit_s + STOP_S / 3, self._stop, [record])
+    def _new(self, inventory: Inventory, names: Sequence[str], request: Request) -> _OneTrial:
+        hosts = tuple(host for host in inventory.hosts if host.name in names)
+        self._runs.append(new_run_name())
+        trial = Trial({host.name: HostTrial(host.nproc, host.gpu_count > 0) for host in hosts}, self._limit_s)
+        launch = partial(launch_run, self._pool, dataclasses.replace(inventory, hosts=hosts), request, self._store,
+                         lambda _event: None, facts=self._facts, run=self._runs[-1])  # fmt: skip
+        return _OneTrial(trial, launch, partial(RunFollower, self._pool))
+
+
+class _OneTrial:
+    """One torchrun, run in a thread and cancelled from another.
+
+    Attributes:
+        trial: how it goes, as far as that is known.
+    """
+
+    def __init__(self, trial: Trial, launch: Callable[[], RunRecord], new_follower: Callable[..., RunFollower]) -> None:
+        self.trial = trial
+        self._launch, self._new_follower = launch, new_follower
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._follower: RunFollower | None = None
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Start it and see it to its end, at the latest to its limit; every failure is noted on the host it is of."""
+        try:
+            with self._lock:
+                if self._cancelled:
+                    return
+            record = self._launch()
+            for state in self._follow(record).values():
+                one = self.trial.hosts[state.host]
+                one.state, one.exit_cause = state.state, _cause(state)
+                one.timed_out = one.timed_out or state.stop_reason == TIME_IS_UP
+        except DdpOrchError as error:
+            for one in [self.trial.hosts[error.host]] if error.host in self.trial.hosts else self.trial.hosts.values():
+                one.state, one.error = "failed", error.message
+        finally:
+            self._ended.set()
+
+    def cancel(self) -> None:
+        """Have it stopped on its hosts, if it has not ended."""
+        with self._lock:
+            self._cancelled = True
+            if self._follower is not None and not self._ended.is_set():
+                self._follower.stop("interrupted", grace_s=0)
+
+    def wait(self) -> None:
+        """Wait until it has ended."""
+        self._ended.wait()
+
+    def _follow(self, record: RunRecord) -> Mapping[str, HostState]:
+        follower = self._new_follower(record, on_event=self._note)
+        over = threading.Timer(self.trial.limit_s + OWN_END_S, follower.stop, [TIME_IS_UP], {"grace_s": 0.0})
         over.daemon = True
+        with self._lock:
+            self._follower = follower
+            if self._cancelled:
+                follower.stop("interrupted", grace_s=0)
         over.start()
         try:
             return follower.follow(owner=True).states
         finally:
             over.cancel()
 
-    def _stop(self, record: RunRecord) -> None:
-        """End a trial whose own limit did not: a rank in native code, or a torchrun that waits for others."""
-        for part in record.hosts:
-            with contextlib.suppress(DdpOrchError):
-                stop_on_host(self._pool, part, "the trial's time is up", grace_s=0)
+    def _note(self, event: object) -> None:
+        """Note a step of a rank, or its last words."""
+        if not isinstance(event, LogLine):
+            return
+        one = self.trial.hosts[event.host]
+        if event.is_error:
+            one.note_error(event.text, of_rank=event.rank != AGENT)
+        elif event.text.startswith(MARK):
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                body = json.loads(event.text[len(MARK) :])
+                one.steps.setdefault(event.rank, {})[str(body["step"])] = float(body["seconds"])
 
 
-def _take(host: HostTrial, line: LogLine) -> None:
-    """Note a step of a rank, or its last words."""
-    if line.is_error:
-        if line.text.strip() and not line.text.startswith((" ", "[W", "Thread 0x", "Current thread")):
-            host.error = line.text.strip()[:300]
-    elif line.text.startswith(MARK):
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            body = json.loads(line.text[len(MARK) :])
-            host.steps.setdefault(line.rank, {})[str(body["step"])] = float(body["seconds"])
+def _waves(groups: Sequence[tuple[str, ...]], hosts: Mapping[str, Host]) -> list[list[tuple[str, ...]]]:
+    """Put groups together that have no machine in common: two trials on one would want the same port."""
+    waves: list[dict[str, tuple[str, ...]]] = []  # machine -> the group that uses it
+    for group in groups:
+        machines = {"" if hosts[name].connection == "local" else name for name in group}
+        wave = next((one for one in waves if not machines & one.keys()), None)
+        if wave is None:
+            wave = {}
+            waves.append(wave)
+        wave |= dict.fromkeys(machines, group)
+    return [list(dict.fromkeys(wave.values())) for wave in waves]
 
 
 def _cause(state: HostState) -> str:
