@@ -227,7 +227,8 @@ def _speaks_of_network(error: str) -> bool:
 
 def _remedy(one: HostTrial, name: str) -> str:
     if one.came_to in ("", "started"):
-        return f"on {name}: the interpreter of the inventory, with -c 'import torch, torchvision'"
+        slow = "; where that is only slow, a longer --deep-timeout" if one.timed_out else ""
+        return f"on {name}: the interpreter of the inventory, with -c 'import torch, torchvision'{slow}"
     if one.came_to == "imported" and one.with_gpu:
         return f"on {name}: nvidia-smi; the interpreter of the inventory, with -c 'import torch; torch.ones(1).cuda()'"
     return f"on {name}: the variables of the inventory (env:) and of its login shell; ip address"

@@ -95,6 +95,7 @@ def main() -> None:
     dist.barrier()
     dist.destroy_process_group()
     clock.step("done")
+    faulthandler.cancel_dump_traceback_later()  # torch takes seconds to leave a loaded machine, and that is no failure
 
 
 if __name__ == "__main__":
