@@ -31,7 +31,7 @@ SYSTEM_LIBRARIES = (
 )
 LIMITS = {"nofile": resource.RLIMIT_NOFILE, "memlock": resource.RLIMIT_MEMLOCK, "nproc": resource.RLIMIT_NPROC}
 TRAINING = re.compile(
-    r"torch\.distributed\.(run|launch)\b|/torchrun\b|\bdeepspeed\b|\baccelerate launch\b|\bhorovodrun\b"
+    r"python\S* .*(-m torch\.distributed\.(run|launch)|/(torchrun|deepspeed|horovodrun)|/accelerate launch)( |$)"
 )
 OLD_S = 600.0  # a run that is just being copied is not left over
 ENV_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
@@ -64,9 +64,10 @@ def firewall() -> str:
 
 
 def machine() -> str:
-    """Return what two names of one machine have in common, and two containers or network namespaces on it do not."""
-    try:
-        return read_text("/proc/sys/kernel/random/boot_id").strip() + " " + os.readlink("/proc/self/ns/net")
+    """Return what two names of one machine have in common, and two containers on it do not."""
+    try:  # containers may share the network, and each has its own file systems
+        spaces = [os.readlink("/proc/self/ns/" + name) for name in ("net", "mnt")]
+        return " ".join([read_text("/proc/sys/kernel/random/boot_id").strip(), *spaces])
     except OSError:
         return ""
 

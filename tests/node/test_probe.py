@@ -93,6 +93,23 @@ def test_secrets_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not {"TORCH_HUB_TOKEN", "CUDA_SECRET", "HF_HOME"} & set(env)
 
 
+@pytest.mark.parametrize(
+    ("command", "is_one"),
+    [
+        ("/usr/bin/python3 -m torch.distributed.run --nnodes=2 train.py", True),
+        ("/home/ann/venv/bin/python /home/ann/venv/bin/torchrun --nnodes=2 train.py", True),
+        ("/opt/conda/bin/python3.11 /opt/conda/bin/accelerate launch train.py", True),
+        ("vim /home/ann/torchrun.py", False),
+        ("grep -r torch.distributed.run .", False),
+        ("python /home/ann/torchrun_notes.py", False),
+    ],
+)
+def test_a_training_is_told_from_what_only_speaks_of_one(command: str, *, is_one: bool) -> None:
+    from orchestrator.node.host_facts import TRAINING
+
+    assert bool(TRAINING.search(command)) == is_one
+
+
 def test_a_process_of_a_run_is_found_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DDP_ORCH_RUN", "20260901-000000-test")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as sleeper:
