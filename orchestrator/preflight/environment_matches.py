@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from orchestrator.preflight.majority import agree
@@ -27,6 +28,7 @@ NAMES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "LD_LIBRARY_PATH", "LD_PRELOAD")
 # Ranks that disagree about these fail or hang; the others cost time or change numbers.
 FATAL = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_NET", "NCCL_IB_DISABLE", "NCCL_SOCKET_FAMILY", "NCCL_COMM_ID", "NCCL_HOSTID",
          "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_BUFFSIZE", "NCCL_NTHREADS")  # fmt: skip
+SECRET = re.compile("TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH")
 # A host's own business, judged by other checks or set by `run`; paths differ between hosts without harm.
 OWN = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH",
        "NCCL_DEBUG_FILE", "NCCL_TOPO_FILE", "TORCH_HOME", "NCCL_IB_GID_INDEX")  # fmt: skip
@@ -66,5 +68,8 @@ def _values(host: Host, facts: Facts) -> Mapping[str, str]:
     return {
         name: value
         for name, value in env.items()
-        if (name.startswith(PREFIXES) or name in NAMES) and name not in OWN and not name.startswith(gpu_only)
+        if (name.startswith(PREFIXES) or name in NAMES)
+        and name not in OWN
+        and not name.startswith(gpu_only)
+        and not SECRET.search(name)  # of the inventory: the probe sends none
     }
