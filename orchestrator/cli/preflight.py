@@ -84,7 +84,7 @@ def preflight(
     from orchestrator.cli.screen import out
     from orchestrator.errors import UsageError
     from orchestrator.workflows.check_hosts import Purpose
-    from orchestrator.workflows.project import BUNDLED_DATA
+    from orchestrator.workflows.project import BUNDLED_DATA, find_project, modules_needed, script_text
 
     if explain is not None:
         return _explain(explain)
@@ -93,7 +93,8 @@ def preflight(
     if fix and as_json:
         raise UsageError("--fix asks, and --json is for programs", try_this="leave one out")
     chosen = chosen_inventory(inventory_file or inventory, hosts, exclude)
-    text = script.read_text(errors="replace") if script else ""
+    project = find_project(str(script), None, None, ()) if script else None
+    text = script_text(project) if project else ""
     purpose = Purpose(
         backend=backend,
         needs_torchvision="torchvision" in text if script else True,
@@ -101,6 +102,7 @@ def preflight(
         fetches_data=not script and not data,
         may_send_data=not data,
         script=text,
+        modules=modules_needed(project) if project else (),
     )
     choice = chosen_checks(only, skip, ignore)
     with opened(chosen, accept_new_host_keys=accept_new_host_keys, ask_pass=ask_pass) as pool:

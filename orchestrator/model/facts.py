@@ -249,6 +249,7 @@ class Facts:
         left_shared: files of shared memory that an earlier training left, and `left_shared_bytes` their size.
         left_folders: run folders whose run never began.
         data: by the name that was asked for.
+        missing_modules: of those that the script imports, what the interpreter does not find.
         problems: part of the probe -> why it gave no answer.
     """
 
@@ -295,6 +296,7 @@ class Facts:
     left_shared_bytes: int
     left_folders: tuple[str, ...]
     data: Mapping[str, DataFolder]
+    missing_modules: tuple[str, ...]
     problems: Mapping[str, str]
 
     @property
@@ -437,6 +439,7 @@ def facts_from_json(body: Mapping[str, Any]) -> Facts:
             for name, entry in mapping(body, "data").items()
             if isinstance(entry, dict)
         },
+        missing_modules=texts(body, "missing_modules"),
         problems=texts_by_name(body, "problems"),
     )
 

@@ -16,7 +16,7 @@ from orchestrator.node.parts import read_text, user_name
 
 TYPE_CHECKING = False  # typing takes longer to import than all that is looked at
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Any, Dict, List, Optional
 
 ENV_KEPT = re.compile(
     r"(NCCL|GLOO|TORCH|PET|OMP|MKL|UCX|MASTER|DDP_ORCH|ROLE|CUDA|NVIDIA|TP)_|(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)$|RES_OPTIONS$"
@@ -131,6 +131,12 @@ def torchrun_on_path() -> Dict[str, str]:
     match = re.match(r"#!\s*(\S+)", read_text(path))
     places = {os.path.realpath(os.path.dirname(found)) for found in (match.group(1) if match else path, sys.executable)}
     return {"path": path, "interpreter": match.group(1) if match else "", "same": "yes" if len(places) == 1 else ""}
+
+
+def missing_modules(names: List[str]) -> Dict[str, Any]:
+    """Say which of these an import would not find."""
+    found = {name for name in names if any(finder.find_spec(name, None) for finder in sys.meta_path)}
+    return {"missing_modules": [name for name in names if name not in found]}
 
 
 def module_version(name: str) -> Optional[Dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Looks at one host and says what it saw, as one JSON object. Changes nothing.
 
 Sent as a node program, it is told what to look at:
-    {"workdir": "~/ddp-orch", "peers": ["192.168.20.44"], "gpus": true, "data": ["MNIST/raw"], "limit_s": 10}
+    {"workdir": "~/ddp-orch", "peers": ["192.168.20.44"], "gpus": true, "data": ["MNIST/raw"],
+     "modules": ["numpy"], "limit_s": 10}
 After its answer it waits: a message {"then": NAME} that carries another node program makes this process that program
 (port_trial.py), which saves the second start of an interpreter. It ends with its input.
 Each part has its time limit: a device or file system that hangs costs that part, not the others.
@@ -43,6 +44,9 @@ def facts(order: Dict[str, Any]) -> Dict[str, Any]:
     places = {"workdir": str(order["workdir"]), "tmp": "/tmp", "shm": "/dev/shm"}  # noqa: S108 - only looked at
     for name, path in places.items():
         parts["place:" + name] = functools.partial(host_facts.place, path)
+    if order.get("modules"):
+        names = [str(name) for name in order["modules"]]
+        parts["modules"] = functools.partial(host_facts.missing_modules, names)
     for path in order.get("data", []):
         from orchestrator.node import data_facts
 

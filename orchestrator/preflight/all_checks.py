@@ -31,6 +31,7 @@ from orchestrator.preflight import (
     link_speed,
     memory,
     mig_mode,
+    modules_installed,
     names_answer_fast,
     nccl_library,
     nccl_matches,
@@ -108,6 +109,7 @@ ALL_CHECKS = (
     Check(nothing_left.QUESTION, nothing_left.ask),
     Check(clocks_agree.QUESTION, clocks_agree.ask),
     Check(data_is_there.QUESTION, data_is_there.ask),
+    Check(modules_installed.QUESTION, modules_installed.ask),
     Check(script_fits.QUESTION, script_fits.ask),
 )
 QUESTIONS = {

@@ -35,6 +35,7 @@ class Survey:
         fetches_data: the worker downloads the data where it is not there.
         may_send_data: it is not known yet whether the run brings the data along.
         script: text of the script that shall run, "" for the bundled one or where it is not known.
+        modules: packages that the script cannot start without.
         chosen_backend: what the user asked for, or None.
     """
 
@@ -50,6 +51,7 @@ class Survey:
     fetches_data: bool = False
     may_send_data: bool = False
     script: str = ""
+    modules: tuple[str, ...] = ()
     chosen_backend: Backend | None = None
 
     @property

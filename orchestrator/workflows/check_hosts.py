@@ -83,6 +83,7 @@ class Purpose:
         fetches_data: the worker downloads them where they are not there.
         may_send_data: it is not known yet whether the run brings the data along.
         script: text of the script, "" for the bundled one or where it is not known.
+        modules: packages that the script cannot start without.
     """
 
     backend: Backend | None = None
@@ -92,6 +93,7 @@ class Purpose:
     fetches_data: bool = False
     may_send_data: bool = False
     script: str = ""
+    modules: tuple[str, ...] = ()
 
 
 def check_hosts(
@@ -134,6 +136,7 @@ def check_hosts(
         fetches_data=purpose.fetches_data,
         may_send_data=purpose.may_send_data,
         script=purpose.script,
+        modules=purpose.modules,
         chosen_backend=purpose.backend,
     )
     try:
@@ -184,7 +187,7 @@ def _look(open_link: Callable[[], Link], peers: list[str], purpose: Purpose, end
     talk = Conversation(link, "probe", start_timeout_s=wait_s)
     try:
         order = {"workdir": host.workdir, "peers": peers, "gpus": host.gpu_count > 0, "data": purpose.data,
-                 "limit_s": limit_s}  # fmt: skip
+                 "modules": purpose.modules, "limit_s": limit_s}  # fmt: skip
         body = talk.ask(order, timeout_s=wait_s)
         try:
             return talk, facts_from_json(body)

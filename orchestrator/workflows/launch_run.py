@@ -23,7 +23,7 @@ from orchestrator.transport.fan_out import failures, on_all_hosts, successes
 from orchestrator.transport.node_program import Conversation, program_text
 from orchestrator.workflows.check_hosts import Purpose, check_hosts
 from orchestrator.workflows.follow_run import stop_on_host
-from orchestrator.workflows.project import BUNDLED_DATA, backends_in_script, script_text
+from orchestrator.workflows.project import BUNDLED_DATA, backends_in_script, modules_needed, script_text
 from orchestrator.workflows.sync_code import make_run_copies, sync_code, sync_data
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ def _purpose(request: Request) -> Purpose:
         data=(BUNDLED_DATA,) if project.bundled and request.data is None and not project.args else (),
         fetches_data=True,
         script=script_text(project),
+        modules=() if "PYTHONPATH" in request.env else modules_needed(project),
     )
 
 

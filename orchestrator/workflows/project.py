@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from orchestrator.model.plan import HostLaunch, LaunchPlan
 
 BUNDLED_SCRIPT = "train.py"
+MOST_MODULES = 500  # of a project that are read for what they import
 BUNDLED_DATA = "MNIST/raw"  # what it trains on, below the data folder
 
 
@@ -102,6 +103,63 @@ def script_text(project: Project) -> str:
         return (project.folder / project.script[0]).read_text(errors="replace")
     except OSError:
         return ""
+
+
+def modules_needed(project: Project) -> tuple[str, ...]:
+    """Return the names of the packages that a script cannot start without, beside the standard library and its own.
+
+    Followed through the modules of the project that it imports. Imports in functions, in `try` and for type checking
+    alone are left out: a script may do without those.
+    """
+    import sys
+
+    if project.bundled:
+        return ()
+    if project.script[0] == "-m":
+        first = _module_file(project.folder, project.script[1])
+    else:
+        first = project.folder / project.script[0]
+    waiting: list[Path] = [first] if first else []
+    seen: set[Path] = set()
+    needed: set[str] = set()
+    while waiting and len(seen) < MOST_MODULES:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for name in _imports_at_start(path):
+            own = _module_file(path.parent, name) or _module_file(project.folder, name)
+            if own is not None:
+                waiting.append(own)
+            elif name.partition(".")[0] not in sys.stdlib_module_names:
+                needed.add(name.partition(".")[0])
+    folders = {path.parent for path in seen} | {project.folder}
+    return tuple(sorted(name for name in needed if not any((folder / name).is_dir() for folder in folders)))
+
+
+def _module_file(folder: Path, name: str) -> Path | None:
+    """Return the file of a module below a folder, or None where it is not there."""
+    place = folder.joinpath(*name.split("."))
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
+
+
+def _imports_at_start(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports as soon as it is run, relative ones left out."""
+    import ast
+
+    try:
+        statements: list[ast.stmt] = list(ast.parse(path.read_text(errors="replace")).body)
+    except (OSError, SyntaxError, ValueError):
+        return
+    while statements:
+        statement = statements.pop()
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom) and not statement.level and statement.module:
+            yield statement.module
+        elif isinstance(statement, ast.If | ast.With):
+            for_types = isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test)
+            statements += [] if for_types else statement.body
 
 
 def backends_in_script(project: Project) -> set[str]:

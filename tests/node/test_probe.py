@@ -83,6 +83,10 @@ def test_torch_is_read_without_being_imported(tmp_path: Path, monkeypatch: pytes
     assert facts.packages["nvidia-nccl-cu12"] == "2.27.5"
 
 
+def test_modules_that_an_import_would_not_find_are_told() -> None:
+    assert look(modules=["json", "click", "no_such_module_here"]).missing_modules == ("no_such_module_here",)
+
+
 def test_secrets_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("TORCH_HUB_TOKEN", "hidden")

@@ -69,6 +69,7 @@ def survey_of(case: dict[str, Any]) -> Survey:
         data=tuple(case.get("data", ())),
         fetches_data=case.get("fetches_data", False),
         script=case.get("script", ""),
+        modules=tuple(case.get("modules", ())),
     )
     return replace(survey, mesh=mesh_of(case.get("mesh", {}), survey))
 

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.launch.ranks import make_plan
 from orchestrator.model.host import Host, Inventory
-from orchestrator.workflows.project import backends_in_script, bundled_folder, find_project
+from orchestrator.workflows.project import backends_in_script, bundled_folder, find_project, modules_needed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,3 +91,24 @@ def test_a_script_of_the_users_gets_its_own_arguments_and_nothing_else() -> None
 def test_a_backend_that_a_script_names_itself_is_seen(here: Path, line: str, named: set[str]) -> None:
     (here / "project" / "demo.py").write_text(line)
     assert backends_in_script(find_project("demo.py", None, None, [])) == named
+
+
+def test_the_packages_that_a_script_cannot_start_without_are_found_through_its_own_modules(here: Path) -> None:
+    (here / "project" / "lib").mkdir()
+    (here / "project" / "lib" / "__init__.py").write_text("import einops\n")
+    (here / "project" / "helper.py").write_text("import numpy as np, lib\nfrom . import nothing\n")
+    (here / "project" / "needs.py").write_text(
+        "import os, sys\nimport torch.nn as nn\nfrom helper import x\n"
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import only_for_types\n"
+        "try:\n    import wandb\nexcept ImportError:\n    wandb = None\n"
+        "if sys.platform == 'linux':\n    import psutil\n"
+        "def f():\n    import later\n"
+    )
+    assert modules_needed(find_project("needs.py", None, None, ())) == ("einops", "numpy", "psutil", "torch")
+    assert modules_needed(find_project(None, "needs", None, ())) == ("einops", "numpy", "psutil", "torch")
+    assert modules_needed(find_project(None, None, None, ())) == ()
+
+
+def test_a_script_that_cannot_be_read_needs_nothing_that_is_known(here: Path) -> None:
+    (here / "project" / "odd.py").write_text("import (")
+    assert modules_needed(find_project("odd.py", None, None, ())) == ()
