@@ -62,6 +62,7 @@ class HostTrial:
         timed_out: it was stopped, or a rank ended itself, because the limit was reached.
         state: how its part of the run ended: "succeeded", "failed", "stopped", "unreachable".
         exit_cause: what the supervisor says of the end, or "".
+        try_this: what to do about it, where whoever noticed it knows, or "".
     """
 
     ranks: int = 1
@@ -72,6 +73,7 @@ class HostTrial:
     timed_out: bool = False
     state: str = ""
     exit_cause: str = ""
+    try_this: str = ""
 
     @property
     def came_to(self) -> str:
@@ -226,6 +228,8 @@ def _speaks_of_network(error: str) -> bool:
 
 
 def _remedy(one: HostTrial, name: str) -> str:
+    if one.try_this:
+        return one.try_this
     if one.came_to in ("", "started"):
         slow = "; where that is only slow, a longer --deep-timeout" if one.timed_out else ""
         return f"on {name}: the interpreter of the inventory, with -c 'import torch, torchvision'{slow}"

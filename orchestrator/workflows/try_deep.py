@@ -78,8 +78,9 @@ def try_deep(
             for backend in backends:
                 findings += _try_backend(trials, backend, inventory, on_event)
         finally:
-            for name, why in trials.forget().items():
-                on_event(Warned(f"{name}: the trial's folders could not be removed: {why}"))
+            for name, (why, folders) in trials.forget().items():
+                by_hand = f"; there: rm -r {' '.join(folders)}" if folders else ""
+                on_event(Warned(f"{name}: the trial's folders could not be removed: {why}{by_hand}"))
     return findings
 
 
@@ -116,7 +117,7 @@ class _Trials:
     ) -> None:
         self._pool, self._facts, self._limit_s, self._store = pool, facts, limit_s, store
         self._more = ("--torchvision",) if needs_torchvision else ()
-        self._runs: list[str] = []
+        self._runs: dict[str, Sequence[str]] = {}  # name -> its hosts
 
     def run(
         self, backend: Backend, inventory: Inventory, groups: Sequence[tuple[str, ...]]
@@ -141,17 +142,21 @@ class _Trials:
             done |= {names: at_once[" ".join(names)].trial for names in wave}
         return done
 
-    def forget(self) -> dict[str, str]:
-        """Remove every trial's folders from all hosts; return host -> why something is still there."""
+    def forget(self) -> dict[str, tuple[str, list[str]]]:
+        """Remove every trial's folders from all hosts; return host -> why not, and what may still be there."""
         code = manifest_of(FOLDER, with_rules=True).id
-        return forget_runs(self._pool, list(self._facts), self._runs, code)
+        kept = forget_runs(self._pool, list(self._facts), list(self._runs), code)
+        return {
+            name: (why, [f"{self._facts[name].workdir}/runs/{run}" for run, on in self._runs.items() if name in on])
+            for name, why in kept.items()
+        }
 
     def _new(self, inventory: Inventory, names: Sequence[str], request: Request) -> _OneTrial:
         hosts = tuple(host for host in inventory.hosts if host.name in names)
-        self._runs.append(new_run_name())
+        self._runs[run := new_run_name()] = names
         trial = Trial({host.name: HostTrial(host.nproc, host.gpu_count > 0) for host in hosts}, self._limit_s)
         launch = partial(launch_run, self._pool, dataclasses.replace(inventory, hosts=hosts), request, self._store,
-                         lambda _event: None, facts=self._facts, run=self._runs[-1])  # fmt: skip
+                         lambda _event: None, facts=self._facts, run=run)  # fmt: skip
         return _OneTrial(trial, launch, partial(RunFollower, self._pool))
 
 
@@ -183,7 +188,7 @@ class _OneTrial:
                 one.timed_out = one.timed_out or state.stop_reason == TIME_IS_UP
         except DdpOrchError as error:
             for one in [self.trial.hosts[error.host]] if error.host in self.trial.hosts else self.trial.hosts.values():
-                one.state, one.error = "failed", error.message
+                one.state, one.error, one.try_this = "failed", error.message, error.try_this
         finally:
             self._ended.set()
 
