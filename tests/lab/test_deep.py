@@ -107,8 +107,9 @@ def test_ctrl_c_ends_all_trials_and_leaves_nothing(make_lab: Callable[..., Lab],
     assert process.stderr is not None
     while "trying each host alone" not in process.stderr.readline():  # two trials at once, in threads
         assert process.poll() is None
-    time.sleep(2.5)
-    assert len([line for line in left(lab) if "supervisor.py" in line]) == 2
+    end = time.monotonic() + 20
+    while len([line for line in left(lab) if "supervisor.py" in line]) < 2:
+        assert time.monotonic() < end
     os.killpg(process.pid, signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
