@@ -89,21 +89,39 @@ def _take_away_abandoned() -> None:
             Lab.down(name)
 
 
+def _free_subnet() -> str:
+    """Return a subnet that nothing on this machine uses."""
+    import ipaddress
+
+    from orchestrator.lab import network
+
+    subnets = (f"10.77.{number}.0/24" for number in itertools.islice(NETWORKS, 256))
+    return next(subnet for subnet in subnets if network.user_of(ipaddress.IPv4Network(subnet)) is None)
+
+
+@pytest.fixture(scope="module")
+def module_lab() -> Iterator[Lab]:
+    """Two hosts for the tests of one file, which may break them and have to mend them."""
+    from orchestrator.lab import Lab
+
+    _take_away_abandoned()
+    name = _lab_name()
+    with contextlib.ExitStack() as stack:
+        stack.callback(Lab.down, name)
+        yield Lab.up(2, name=name, subnet=_free_subnet())
+
+
 @pytest.fixture
 def lab_place() -> Iterator[Callable[[], dict[str, Any]]]:
     """A name and a subnet that are free, for `Lab.up`; what is made there goes with the test, however it ends."""
-    import ipaddress
-
-    from orchestrator.lab import Lab, network
+    from orchestrator.lab import Lab
 
     _take_away_abandoned()
     given: list[str] = []
 
     def place() -> dict[str, Any]:
-        subnets = (f"10.77.{number}.0/24" for number in itertools.islice(NETWORKS, 256))
-        subnet = next(subnet for subnet in subnets if network.user_of(ipaddress.IPv4Network(subnet)) is None)
         given.append(_lab_name())
-        return {"name": given[-1], "subnet": subnet}
+        return {"name": given[-1], "subnet": _free_subnet()}
 
     yield place
     for name in given:
