@@ -7,6 +7,7 @@ import functools
 import itertools
 import os
 import re
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 AT_REST = 2  # processes of a host that does nothing: the first one and sshd
 NETWORKS = itertools.cycle(range(256))  # 10.77.N.0/24
+# A shell starts what it puts in the background with SIGINT ignored, and programs inherit that: no Ctrl-C to test.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 _lab_tests_run = 0
 _labs: list[str] = []  # the names that this session gave out
 
