@@ -16,6 +16,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from supervised_run import Run
+
     from orchestrator.lab import Lab
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -101,6 +103,15 @@ def _free_subnet() -> str:
 
     subnets = (f"10.77.{number}.0/24" for number in itertools.islice(NETWORKS, 256))
     return next(subnet for subnet in subnets if network.user_of(ipaddress.IPv4Network(subnet)) is None)
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Iterator[Callable[[], Run]]:
+    """Runs under real supervisors on this machine, with no torch (see tests/node/supervised_run.py)."""
+    from supervised_run import runs_below
+
+    with runs_below(tmp_path) as make:
+        yield make
 
 
 @pytest.fixture(scope="module")

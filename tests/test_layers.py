@@ -90,10 +90,9 @@ def test_a_node_program_needs_nothing_but_python_3_8(path: Path) -> None:
 
     source = path.read_text()
     ast.parse(source, feature_version=(3, 8))
-    beside = {"heartbeat"} if path.stem == "supervisor" else set()  # written into the run folder with it
     assert "orchestrator.node import (" not in source  # what travels with it is found line by line
     foreign = {name for name in imports_of(path) if not name.startswith("orchestrator.node")}
-    assert {name.split(".")[0] for name in foreign} <= sys.stdlib_module_names | beside
+    assert {name.split(".")[0] for name in foreign} <= sys.stdlib_module_names
     assert len(source.splitlines()) <= 400
 
 

@@ -50,6 +50,7 @@ class RunRecord:
         master: `address:port` of the rendezvous.
         snapshot: id of the synced code.
         hosts: in node_rank order.
+        max_restarts: attempts that may follow the first one.
     """
 
     run: str
@@ -61,6 +62,7 @@ class RunRecord:
     master: str
     snapshot: str
     hosts: tuple[HostPart, ...]
+    max_restarts: int = 0
 
     @property
     def world_size(self) -> int:
@@ -100,6 +102,7 @@ def record_from_json(body: Any) -> RunRecord:
             master=str(body["master"]),
             snapshot=str(body["snapshot"]),
             hosts=hosts,
+            max_restarts=int(body.get("max_restarts", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"a damaged run record: {error!r}") from error

@@ -5,8 +5,10 @@ Standard library only, Python 3.8 or newer, Linux.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import socket
 
 from orchestrator.node.parts import read_text, user_name
 
@@ -15,6 +17,19 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Set
 
 TABLE_KEPT = 1024 * 1024  # the table of connections of a busy host is long
+
+
+def is_taken(port: int) -> bool:
+    """Tell whether a listener on all interfaces would be refused, as torch's would."""
+    family = socket.AF_INET6 if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6") else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection of the run before may still close
+        try:
+            trial.bind(("", port))
+            trial.listen(1)
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 def holder_of(port: int) -> Dict[str, Any]:

@@ -232,7 +232,7 @@ def stop_on_host(pool: LinkPool, part: HostPart, why: str, *, grace_s: float) ->
         HostUnreachable: the host cannot be asked.
         DdpOrchError: it knows no such run.
     """
-    with Conversation(pool.link(part.name), "supervisor") as talk:
+    with Conversation(pool.link(part.name), "run_control") as talk:
         order = {"do": "stop", "run_dir": part.run_dir, "stop": {"why": why, "grace_s": grace_s}}
         answer = talk.ask(order, timeout_s=grace_s + STOP_ANSWER_S)
     if "error" in answer:

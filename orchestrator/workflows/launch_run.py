@@ -17,6 +17,7 @@ from orchestrator.launch.ranks import make_plan
 from orchestrator.launch.torchrun import agent_command
 from orchestrator.model.events import Warned
 from orchestrator.model.run_events import Prepared, Step
+from orchestrator.model.run_policy import RunPolicy
 from orchestrator.model.run_record import HostPart, RunRecord
 from orchestrator.preflight.all_checks import Choice
 from orchestrator.transport.fan_out import failures, on_all_hosts, successes
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from orchestrator.transport.link_pool import LinkPool
     from orchestrator.workflows.project import Project
 
+# What lies in a run's folder on a host: file -> node program.
+RUN_PROGRAMS = {"supervisor.py": "supervisor", "rank_entry.py": "rank_entry", "hooks/sitecustomize.py": "rank_hooks"}
 START_DEADLINE_S = 60.0  # for the supervisors: each starts a Python and a torchrun, and answers before torch is loaded
 
 
@@ -51,6 +54,7 @@ class Request:
         data: a folder of data to bring along, or None.
         despite_failures: start although checks failed.
         choice: which checks to ask, and which findings to pass over.
+        policy: what happens when something goes wrong, or takes too long.
     """
 
     project: Project
@@ -59,6 +63,7 @@ class Request:
     data: Path | None
     despite_failures: bool = False
     choice: Choice = field(default_factory=Choice)
+    policy: RunPolicy = field(default_factory=RunPolicy)
 
 
 def launch_run(
@@ -117,6 +122,7 @@ def launch_run(
         master=f"{plan.master_addr}:{plan.master_port}",
         snapshot=synced.snapshot_id,
         hosts=parts,
+        max_restarts=request.policy.max_restarts,
     )
     store.save(record)
     secret = secrets.token_hex(32)
@@ -204,12 +210,15 @@ def _order(
         "host": host.name,
         "marker": secrets.token_hex(16),
         "secret": secret,
+        "hosts": [{"name": part.name, "address": part.address, "nproc": part.nproc} for part in record.hosts],
+        "master_port": plan.master_port,
         "argv": agent_command(plan, launch, facts.python, part.run_dir),
         "script_argv": request.project.script_argv(plan, launch, data_dir),
         "env": {**{setting.name: setting.value for setting in settings}, **host.env, **request.env},
         "unset": CLEARED,
-        "programs": {name: program_text(name).decode() for name in ("rank_entry", "heartbeat")},
+        "programs": {file: program_text(name).decode() for file, name in RUN_PROGRAMS.items()},
         "record": record.to_json(),
+        **request.policy.order(len(plan.launches), bundled=request.project.bundled),
     }
 
 
@@ -220,7 +229,7 @@ def _start_all(
     talks: dict[str, Conversation] = {}
 
     def start(name: str) -> int:
-        talks[name] = Conversation(pool.link(name), "supervisor")
+        talks[name] = Conversation(pool.link(name), "run_control")
         answer = talks[name].ask(orders[name], timeout_s=START_DEADLINE_S)
         if "failed" in answer:
             raise RunFailed(f"its part did not start: {answer['failed']}", host=name)

@@ -1,5 +1,4 @@
-"""The supervisor with real processes. torchrun is played by a few lines that do what it does: a session of its own for
-each worker, TERM for the others when one fails. The real one is met in tests/lab."""
+"""The supervisor with real processes; torchrun is played by a few lines (see supervised_run.py)."""
 
 from __future__ import annotations
 
@@ -7,133 +6,20 @@ import contextlib
 import os
 import secrets
 import signal
+import socket
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pytest
+from supervised_run import Run, finished, start_together, wait_until
 
-from orchestrator.model.host import Host
-from orchestrator.transport.local_link import LocalLink
-from orchestrator.transport.node_program import Conversation, program_text
+from orchestrator.transport.node_program import Conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-AGENT = """
-import os, signal, subprocess, sys, time
-signal.signal(signal.SIGTERM, lambda *_: stop(1))
-workers = []
-def stop(code):
-    for worker in workers:
-        if worker.poll() is None:
-            os.killpg(worker.pid, signal.SIGTERM)
-    end = time.monotonic() + 30
-    while any(worker.poll() is None for worker in workers) and time.monotonic() < end:
-        time.sleep(0.02)
-    os._exit(code)
-for rank in range(int(sys.argv[1])):
-    env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank))
-    workers.append(subprocess.Popen([sys.executable, sys.argv[2]], env=env, start_new_session=True))
-while True:
-    codes = [worker.poll() for worker in workers]
-    if any(codes):
-        stop(1)
-    if None not in codes:
-        sys.exit(0)
-    time.sleep(0.02)
-"""
-
-
-@dataclass
-class Run:
-    """A run under a real supervisor on this machine."""
-
-    run_dir: Path
-    marker: str
-    link: LocalLink
-    name: str
-
-    def start(self, script: str, *args: str, ranks: int = 2, **env: str) -> dict[str, Any]:
-        with Conversation(self.link, "supervisor") as talk:
-            return dict(talk.ask(self.order(script, *args, ranks=ranks, **env), timeout_s=20))
-
-    def order(self, script: str, *args: str, ranks: int = 2, **env: str) -> dict[str, Any]:
-        work = self.run_dir / "work"
-        (work / "script.py").write_text(script)
-        (self.run_dir / "agent.py").write_text(AGENT)
-        return {
-            "do": "start",
-            "run_dir": str(self.run_dir),
-            "cwd": str(work),
-            "marker": self.marker,
-            "argv": [sys.executable, str(self.run_dir / "agent.py"), str(ranks), str(self.run_dir / "rank_entry.py")],
-            "script_argv": ["script.py", *args],
-            "env": {"DDP_ORCH_RUN": "r", **env},
-            "unset": ["PET_", "RANK", "DDP_ORCH_"],
-            "host": self.name,
-            "secret": "s",
-            "programs": {name: program_text(name).decode() for name in ("rank_entry", "heartbeat")},
-            "record": {"schema": 1, "run": "r"},
-        }
-
-    def stop(self, grace_s: float) -> dict[str, Any]:
-        order = {"do": "stop", "run_dir": str(self.run_dir), "stop": {"why": "test", "grace_s": grace_s}}
-        with Conversation(self.link, "supervisor") as talk:
-            return dict(talk.ask(order, timeout_s=30)["state"])
-
-    def read(self, name: str) -> str:
-        with contextlib.suppress(OSError):
-            return (self.run_dir / name).read_text()
-        return ""
-
-    def state(self) -> dict[str, Any]:
-        with Conversation(self.link, "run_reader") as talk:
-            talk.send({"do": "follow", "run_dir": str(self.run_dir), "files": {}, "follow": False})
-            message = talk.receive(10)
-        assert message is not None
-        return dict(message.body)
-
-    def processes(self) -> set[int]:
-        """Those with the run's marker in their environment."""
-        found = set()
-        for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError):
-                if entry.name.isdigit() and self.marker.encode() in (entry / "environ").read_bytes():
-                    found.add(int(entry.name))
-        return found
-
-
-def wait_until(condition: Callable[[], object], limit_s: float = 15) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.02)
-
-
-@pytest.fixture
-def make_run(tmp_path: Path) -> Iterator[Callable[[], Run]]:
-    runs: list[Run] = []
-
-    def make() -> Run:
-        run_dir = tmp_path / f"run{len(runs)}" / "here"
-        (run_dir / "work").mkdir(parents=True)
-        host = Host(name="here", address="127.0.0.1", ssh="", connection="local", python=sys.executable)
-        runs.append(Run(run_dir, secrets.token_hex(16), LocalLink(host), f"host{len(runs)}"))
-        return runs[-1]
-
-    yield make
-    for run in runs:
-        for pid in run.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def finished(run: Run) -> dict[str, Any]:
-    wait_until(lambda: not run.state()["alive"])
-    return dict(run.state()["state"])
+    import pytest
 
 
 def test_each_rank_has_its_own_files_and_its_arguments_as_given(make_run: Callable[[], Run]) -> None:
@@ -225,10 +111,31 @@ time.sleep(60)
         assert not Path(f"/proc/{run.read(f'logs/rank{rank}.out').strip()}").exists()
 
 
-def test_kill_9_of_the_supervisor_leaves_no_process_and_stop_says_so(make_run: Callable[[], Run]) -> None:
+def test_kill_9_of_the_supervisor_leaves_no_process_and_is_named(make_run: Callable[[], Run]) -> None:
+    run = make_run()
+    script = """
+import subprocess, time
+print(subprocess.Popen(["sleep", "300"], env={}, start_new_session=True).pid, flush=True)
+time.sleep(60)
+"""
+    supervisor = run.start(script)["started"]["pid"]
+    wait_until(lambda: run.read("logs/rank0.out") and run.read("logs/rank1.out"))
+    os.kill(supervisor, signal.SIGKILL)
+    state = finished(run)
+    assert (state["state"], state["cause"]) == ("failed", "its supervisor was ended by SIGKILL")
+    assert state["left_over"] == 0
+    assert not run.processes()
+    for rank in (0, 1):  # what it left in the background bears no mark, and descends from the guard now
+        assert not Path(f"/proc/{run.read(f'logs/rank{rank}.out').strip()}").exists()
+
+
+def test_kill_9_of_supervisor_and_guard_leaves_no_rank_and_stop_says_so(make_run: Callable[[], Run]) -> None:
     run = make_run()
     supervisor = run.start("import time; print('up', flush=True); time.sleep(60)")["started"]["pid"]
     wait_until(lambda: run.read("logs/rank0.out") and run.read("logs/rank1.out"))
+    os.kill(run.state()["state"]["guard"], signal.SIGKILL)
+    time.sleep(0.5)
+    assert run.state()["alive"] is True  # nobody needs the guard until the supervisor is killed
     os.kill(supervisor, signal.SIGKILL)
     wait_until(lambda: not run.processes(), limit_s=5)
     assert run.state()["alive"] is False
@@ -254,7 +161,7 @@ def test_another_run_of_the_same_account_is_untouched(make_run: Callable[[], Run
         wait_until(lambda run=run: run.read("logs/rank0.out"))  # type: ignore[misc]
     mine.stop(grace_s=0)
     assert not mine.processes()
-    assert len(theirs.processes()) == 4  # supervisor, torchrun, entry, script
+    assert len(theirs.processes()) == 5  # guard, supervisor, torchrun, entry, script
     assert theirs.state()["alive"] is True
     assert theirs.stop(grace_s=0)["left_over"] == 0
 
@@ -309,21 +216,6 @@ def test_an_interpreter_that_is_gone_is_told_at_the_start(make_run: Callable[[],
 # --- supervisors that know each other ---
 
 
-def start_together(runs: list[Run], scripts: list[str]) -> list[dict[str, Any]]:
-    """Start a run on "several hosts", as launch_run does, and return what each supervisor said."""
-    with contextlib.ExitStack() as stack:
-        talks = [stack.enter_context(Conversation(run.link, "supervisor")) for run in runs]
-        said = [
-            dict(talk.ask(run.order(script, ranks=1), timeout_s=20)["started"])
-            for talk, run, script in zip(talks, runs, scripts, strict=True)
-        ]
-        for talk, run in zip(talks, runs, strict=True):
-            others = zip(runs, said, strict=True)
-            peers = {other.name: ["127.0.0.1", word["beat_port"]] for other, word in others if other is not run}
-            talk.send({"peers": peers})
-    return said
-
-
 WAIT = "import time; print('up', flush=True); time.sleep(120)"
 
 
@@ -336,19 +228,38 @@ def test_a_failure_on_one_host_ends_the_others_with_no_controller_there(make_run
     assert time.monotonic() - failed_at < 10
     assert [state["state"] for state in states] == ["stopped", "stopped", "failed"]
     assert [state["left_over"] for state in states] == [0, 0, 0]
-    assert states[0]["stop"]["why"] == "host2 failed"
+    assert states[0]["stop"]["why"] == "host2 failed: exit code 4"
     assert not any(run.processes() for run in runs)
 
 
-def test_a_supervisor_that_falls_silent_ends_the_others(make_run: Callable[[], Run]) -> None:
+def test_a_host_that_falls_silent_ends_the_others(make_run: Callable[[], Run]) -> None:
+    runs = [make_run(), make_run()]
+    start_together(runs, [WAIT, WAIT])
+    wait_until(lambda: all(run.read("logs/rank0.out") for run in runs))
+    time.sleep(1.5)  # for a first beat
+    state = runs[0].state()["state"]
+    for pid in (state["guard"], state["pid"]):
+        os.kill(pid, signal.SIGSTOP)
+    silent_at = time.monotonic()
+    end = finished(runs[1])
+    assert 6 < time.monotonic() - silent_at < 10
+    assert (end["state"], end["left_over"], end["stop"]["why"]) == ("stopped", 0, "no word from host0 for 7 s")
+    for pid in (state["pid"], state["guard"]):
+        os.kill(pid, signal.SIGCONT)
+    assert finished(runs[0])["state"] == "stopped"  # when it can speak again, it hears that the run has ended
+    assert not any(run.processes() for run in runs)
+
+
+def test_a_supervisor_that_is_killed_ends_the_others_at_once(make_run: Callable[[], Run]) -> None:
     runs = [make_run(), make_run()]
     said = start_together(runs, [WAIT, WAIT])
     wait_until(lambda: all(run.read("logs/rank0.out") for run in runs))
     time.sleep(1.5)  # for a first beat
     os.kill(said[0]["pid"], signal.SIGKILL)
+    killed_at = time.monotonic()
     state = finished(runs[1])
-    assert (state["state"], state["left_over"]) == ("stopped", 0)
-    assert state["stop"]["why"] == "no word from host0 for 7 s"
+    assert time.monotonic() - killed_at < 5
+    assert state["stop"]["why"] == "host0 failed: its supervisor was ended by SIGKILL"
     assert not any(run.processes() for run in runs)
 
 
@@ -366,21 +277,22 @@ time.sleep(120)
     states = [finished(run) for run in runs]
     assert [state["state"] for state in states] == ["stopped", "stopped"]
     assert states[1]["ranks"]["0"]["exit_code"] == 143  # it had the time to end by itself
-    assert states[1]["stop"] == {"why": "test", "grace_s": 20.0}
+    assert states[1]["stop"] == {"kind": "user", "why": "test", "grace_s": 20.0}
 
 
 def test_words_without_the_runs_secret_are_not_believed(make_run: Callable[[], Run]) -> None:
     import hashlib
     import hmac
     import json
-    import socket
 
     run = make_run()
-    with Conversation(run.link, "supervisor") as talk:
+    run.hosts = [run.name, "other"]
+    with Conversation(run.link, "run_control") as talk:
         port = talk.ask(run.order(WAIT, ranks=1), timeout_s=20)["started"]["beat_port"]
         talk.send({"peers": {"other": ["127.0.0.1", 9]}})
     wait_until(lambda: run.read("logs/rank0.out"))
-    body = json.dumps({"run": "r", "host": "other", "number": 1, "state": {"state": "failed"}}).encode()
+    word = {"run": "r", "host": "other", "life": 0, "number": 1, "port": 9, "time": time.time(), "delay": None}
+    body = json.dumps({**word, "state": {"state": "failed", "attempt": 0}}).encode()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
         for datagram in (b"", b"x" * 1200, bytes(32) + body, hmac.digest(b"guess", body, hashlib.sha256) + body):
             forger.sendto(datagram, ("127.0.0.1", port))
@@ -393,10 +305,12 @@ def test_words_without_the_runs_secret_are_not_believed(make_run: Callable[[], R
 def test_a_host_that_failed_stays_failed_whatever_the_others_answer(make_run: Callable[[], Run]) -> None:
     # Its other rank ignores TERM, so torchrun is still waiting when the others' word comes back.
     runs = [make_run(), make_run()]
+    for run in runs:
+        run.hosts = [other.name for other in runs]
     fails = "import os, signal, sys, time; signal.signal(15, 1); time.sleep(1)\n"
     fails += "sys.exit(4) if os.environ['RANK'] == '1' else time.sleep(60)"
     with contextlib.ExitStack() as stack:
-        talks = [stack.enter_context(Conversation(run.link, "supervisor")) for run in runs]
+        talks = [stack.enter_context(Conversation(run.link, "run_control")) for run in runs]
         orders = [runs[0].order(WAIT, ranks=1), runs[1].order(fails, ranks=2)]
         ports = [
             talk.ask(order, timeout_s=20)["started"]["beat_port"] for talk, order in zip(talks, orders, strict=True)
