@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,13 +11,13 @@ from orchestrator.model.run_events import AGENT, ConnectionLost, HostChanged, Lo
 
 if TYPE_CHECKING:
     from orchestrator.launch.environment import Setting
-    from orchestrator.model.run_record import HostState, RankEnd, RunRecord
+    from orchestrator.model.run_record import HostState, RunRecord
     from orchestrator.workflows.follow_run import Outcome
 
 # Bright enough on black and on white; a host keeps its colour for as long as the command runs.
 _COLOURS = ("36", "33", "35", "32", "34", "96", "93", "95", "92", "94")
 _SHOWN_SETTINGS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "RES_OPTIONS")
-INTERRUPTED = 130
+INTERRUPTED, TIMED_OUT = 130, 124  # as a shell and timeout(1) say it
 
 
 class RunScreen:
@@ -70,38 +69,43 @@ class RunScreen:
             say(f"run {record.run} succeeded on {len(states)} of {len(states)} hosts; {left}")
             say(f"  next: ddp-orch fetch {record.run}")
             return 0
-        if outcome.stopped_for == "interrupted":
+        kinds = {state.stop_kind for state in states}
+        if outcome.stopped_for == "interrupted" or "user" in kinds:
             say(f"run {record.run} was stopped; {left}")
             return INTERRUPTED
-        self._failure(outcome)
+        if "timeout" in kinds:
+            why = next(state.stop_reason for state in states if state.stop_kind == "timeout")
+            say(f"run {record.run} was ended by {why}; {left}")
+            return TIMED_OUT
+        self._failure(record, outcome)
         say(f"run {record.run} failed; {left}")
         return 1
 
-    def _failure(self, outcome: Outcome) -> None:
+    def _failure(self, record: RunRecord, outcome: Outcome) -> None:
+        """Name the first cause, with its last words and what to type next."""
         from orchestrator.diagnosis.blame import first_cause
-        from orchestrator.workflows.follow_run import last_errors_by_rank
 
-        errors = last_errors_by_rank(outcome)
-        cause = first_cause([end for state in outcome.states.values() for end in state.ends], errors)
-        if cause is not None:
-            err().rule(f"rank {cause.rank} on {cause.host}")
-            for line in errors.get(cause.rank, ()):
-                say(line)
-            say(f"cause: rank {cause.rank} on {cause.host} {how_it_ended(cause)}")
-            say(f"  its whole log: ddp-orch logs --rank {cause.rank}")
+        cause = first_cause(list(outcome.states.values()), outcome.last_errors)
+        if cause is None:
             return
-        for state in outcome.states.values():
-            if state.state in ("failed", "lost", "unreachable"):
-                err().rule(f"torchrun on {state.host}")
-                for line in outcome.last_errors.get((state.host, AGENT), ()):
-                    say(line)
-                reason = state.cause or ("its supervisor is gone without a word" if state.state == "lost" else "")
-                say(f"cause: {state.host} {state.state}{': ' if reason else ''}{reason}")
-                return
+        if cause.lines:
+            err().rule(f"rank {cause.rank} on {cause.host}" if cause.rank != AGENT else f"torchrun on {cause.host}")
+            for line in cause.lines:
+                say(line)
+        say(f"cause: {cause.says}")
+        gave_up = next((state.gave_up for state in outcome.states.values() if state.gave_up), "")
+        if gave_up and record.max_restarts:
+            say(f"  not restarted: {gave_up}")
+        rank = f" --rank {cause.rank}" if cause.rank != AGENT else ""
+        say(f"  the whole log: ddp-orch logs {record.run}{rank}")
 
     def _host(self, state: HostState) -> None:
         detail = f" ({state.left_over} processes left)" if state.left_over is not None else ""
-        say(f"{state.host}: {state.state}{detail}" + (f": {state.cause}" if state.cause else ""))
+        if state.attempt and state.state == "running":
+            resume = f" from {state.resume}" if state.resume else " from the start"
+            detail = f" again{resume}, attempt {state.attempt} of {len(state.members)} hosts"
+        why = state.cause or state.gave_up or state.waits_for
+        say(f"{state.host}: {state.state}{detail}" + (f": {why}" if why else ""))
 
     def _line(self, line: LogLine) -> None:
         stream, console = (sys.stderr, err()) if line.is_error else (sys.stdout, out())
@@ -121,15 +125,3 @@ class RunScreen:
             for setting in shown:
                 say(f"  {names}: {setting.name}={shlex.quote(setting.value)}  ({setting.why})")
         self._settings.clear()
-
-
-def how_it_ended(end: RankEnd) -> str:
-    """Say how a rank ended, signals by name."""
-    if end.exit_code >= 0:
-        return f"ended with exit code {end.exit_code}"
-    try:
-        name = signal.Signals(-end.exit_code).name
-    except ValueError:
-        name = f"signal {-end.exit_code}"
-    hint = " (the kernel does this when memory runs out)" if name == "SIGKILL" else ""
-    return f"was ended by {name}{hint}"

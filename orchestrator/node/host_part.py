@@ -237,7 +237,7 @@ class HostPart:
         end = self.watch()
         alive = {rank for rank, facts in self.attempt.ranks().items() if facts.get("exit_code") is None}
         if end["kind"] == "hang":
-            self._write("hang.json", stacks.collect(self.run_dir, self.attempt.ranks()))
+            self.state["hung"] = stacks.collect(self.run_dir, self.attempt.ranks())
             self.fail = {"kind": "hang", "what": end["why"], "at": time.time()}
         if end is not WELL:
             again = self.may_restart(end)
@@ -314,14 +314,14 @@ class HostPart:
         """Prepare the next attempt as it was agreed on."""
         at = self.situation(0)
         self.failures, self.resumed, self.plan, self.again = at.failures, at.resumed, plan, False
-        kept = ("attempt", "members", "resume", "ranks", "agent_exit", "fail", "stop", "evidence", "cause")
+        kept = ("attempt", "members", "resume", "ranks", "agent_exit", "fail", "stop", "evidence", "cause", "hung")
         past = {name: self.state[name] for name in kept if self.state.get(name) is not None}
         members = [self.names[index] for index in plan["members"]]
         self.attempt = Attempt(self.run_dir, self.order, int(plan["attempt"]), members, str(plan["resume"]))
         checkpoints.go_back_to(self.attempt.checkpoints, self.attempt.resume)
         for name in os.listdir(self.path("ranks")):
             os.unlink(self.path("ranks", name))
-        self.state.update(ranks={}, agent_exit=None, fail=None, stop=None, cause=None, left_over=None)
+        self.state.update(ranks={}, agent_exit=None, fail=None, stop=None, cause=None, hung=None, left_over=None)
         self.note(
             history=[*self.state["history"], dict(past, ended_at=time.time())][-HISTORY:],
             attempt=self.attempt.number,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.cli.run_screen import how_it_ended
 from orchestrator.cli.screen import safe
+from orchestrator.diagnosis.blame import how_it_ended
 from orchestrator.model.run_record import RankEnd
 
 

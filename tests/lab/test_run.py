@@ -220,7 +220,7 @@ def test_a_detached_run_ends_as_one_when_a_host_fails(lab_two: Lab, project: Pat
     wait_until(lambda: clean(lab_two), limit_s=60)
     run = json.loads(ddp("status", "--json", cwd=project).stdout)["runs"][0]
     states = {host["host"]: (host["state"], host["stop_reason"], host["left_over"]) for host in run["hosts"]}
-    assert states == {"node43": ("stopped", "node44 failed", 0), "node44": ("failed", "", 0)}
+    assert states == {"node43": ("stopped", "node44 failed: exit code 7", 0), "node44": ("failed", "", 0)}
 
 
 def test_a_host_without_power_ends_the_run_on_the_other(lab_two: Lab, project: Path) -> None:

@@ -7,7 +7,6 @@ one fails. The real one is met in tests/lab and tests/faults.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import signal
@@ -97,9 +96,6 @@ class Run:
     def control(self, order: dict[str, Any]) -> Mapping[str, Any]:
         with Conversation(self.link, "run_control") as talk:
             return talk.ask({**order, "run_dir": str(self.run_dir)}, timeout_s=30)
-
-    def json(self, name: str) -> dict[str, Any]:
-        return dict(json.loads(self.read(name)))
 
     def read(self, name: str) -> str:
         with contextlib.suppress(OSError):

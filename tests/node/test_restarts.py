@@ -183,7 +183,7 @@ def test_a_run_without_progress_is_ended_with_the_stacks_of_its_ranks(make_run: 
     assert time.monotonic() - began > 3
     assert [state["state"] for state in states] == ["failed", "failed"]
     assert states[0]["fail"]["what"] == "no rank made progress for 3 s"
-    waiting, still = (run.json("hang.json")["0"] for run in runs)
+    waiting, still = (state["hung"]["0"] for state in states)
     assert (waiting["state"], waiting["how"]) == ("S", "faulthandler")
     assert "waits_for_it" in waiting["stack"]
     assert still["state"] == "T"
