@@ -19,6 +19,7 @@ VERBS = {
     "run": "Check, sync, start torchrun on every host, and stream the logs.",
     "logs": "Show the log of a run, of all ranks or of some.",
     "status": "Show the runs on the hosts, and how they stand.",
+    "stacks": "Show what every rank is doing, and who waits for whom.",
     "stop": "End a run on all its hosts, and prove that nothing is left.",
     "fetch": "Bring a run's output files back.",
     "sync": "Bring the code, or data, to every host.",
@@ -67,7 +68,7 @@ class Verbs(click.Group):
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 fine, 1 the training failed, 2 usage, 3 inventory, 4 unreachable, 5 preflight, 6 sync, "
-    "70 our fault, 130 interrupted.",
+    "70 our fault, 124 out of time, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="ddp-orch")
 def ddp_orch() -> None:

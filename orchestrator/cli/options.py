@@ -52,6 +52,27 @@ def check_options(command: F) -> F:
     return command
 
 
+def policy_options(command: F) -> F:
+    """Add --max-restarts, --min-hosts, --wait-for-hosts, --hang-after and --timeout."""
+    from orchestrator.cli.amounts import seconds
+
+    for option in (
+        click.option("--timeout", type=seconds, default="0s", metavar="TIME",
+                     help="End the run after this time, with exit code 124: 90m, 12h."),
+        click.option("--hang-after", type=seconds, metavar="TIME",
+                     help="Take the run for hung when no rank has printed anything for so long, and say which rank the "
+                          "others wait for. 15 minutes for the bundled worker, else off."),
+        click.option("--wait-for-hosts", type=seconds, metavar="TIME",
+                     help="How long a lost host may take to come back: 10 minutes, with --min-hosts 1."),
+        click.option("--min-hosts", type=click.IntRange(min=1), metavar="K",
+                     help="When a host stays away, restart on those that are left, if they are at least K."),
+        click.option("--max-restarts", type=click.IntRange(min=0), default=0, metavar="N",
+                     help="After a failure, start again on all hosts from the newest checkpoint, at most N times."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 def chosen_checks(only: tuple[str, ...], skip: tuple[str, ...], ignore: tuple[str, ...]) -> Choice:
     """Read the check options; each may hold several names, separated by commas.
 

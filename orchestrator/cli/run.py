@@ -15,6 +15,7 @@ from orchestrator.cli.options import (
     connection_options,
     inventory_options,
     opened,
+    policy_options,
 )
 from orchestrator.cli.script_arguments import ScriptCommand, script_options
 
@@ -29,22 +30,26 @@ if TYPE_CHECKING:
 @click.option("--env", "env_words", multiple=True, metavar="NAME[=VALUE]",
               help="A variable for the workers; NAME alone passes this shell's value.")  # fmt: skip
 @click.option("--detach", is_flag=True, help="Start, print the run's name, and return.")
+@policy_options
 @check_options
 @click.option("--despite-failures", is_flag=True, help="Start although checks failed.")
 @connection_options
 def run(
     inventory: str | None, hosts: tuple[str, ...], exclude: tuple[str, ...], script: str | None, module: str | None,
     project: str | None, backend: Backend | None, script_args: tuple[str, ...], data: Path | None,
-    env_words: tuple[str, ...], detach: bool, only: tuple[str, ...], skip: tuple[str, ...], ignore: tuple[str, ...],
+    env_words: tuple[str, ...], detach: bool, max_restarts: int, min_hosts: int | None, wait_for_hosts: int | None,
+    hang_after: int | None, timeout: int, only: tuple[str, ...], skip: tuple[str, ...], ignore: tuple[str, ...],
     despite_failures: bool, accept_new_host_keys: bool, ask_pass: bool,
 ) -> int:  # fmt: skip
     """Check the hosts, send the code, start torchrun everywhere, and stream the logs.
 
     SCRIPT is a script of yours; without one, the bundled worker trains ResNet-101 on MNIST. Words after `--` are the
     script's own arguments. Ctrl-C stops the run on all hosts; a second one kills it. When the terminal closes, the run
-    goes on: see `ddp-orch logs`.
+    goes on: see `ddp-orch attach`. When any part of it fails, it ends on all hosts, or with --max-restarts starts again
+    on all of them from the newest checkpoint (see docs/restarts.md).
     """
     from orchestrator.cli.run_screen import RunScreen
+    from orchestrator.model.run_policy import RunPolicy
     from orchestrator.runs.local_store import LocalStore, state_folder
     from orchestrator.workflows.follow_run import RunFollower
     from orchestrator.workflows.launch_run import Request, launch_run
@@ -54,6 +59,7 @@ def run(
     request = Request(
         find_project(script, module, project, script_args), backend, _env(env_words), data, despite_failures,
         chosen_checks(only, skip, ignore),
+        RunPolicy(max_restarts, min_hosts, wait_for_hosts, hang_after, timeout),
     )  # fmt: skip
     store, screen = LocalStore(state_folder(os.environ)), RunScreen()
     with opened(chosen, accept_new_host_keys=accept_new_host_keys, ask_pass=ask_pass) as pool:

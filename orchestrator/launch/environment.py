@@ -51,6 +51,7 @@ class HostSituation:
         slow_lookups: looking up the name of a peer's address takes seconds.
         name_servers_answer: at least one name server says anything.
         data_dir: absolute path of the data folder there.
+        run_dir: absolute path of the run's folder there.
     """
 
     interface: str
@@ -60,6 +61,7 @@ class HostSituation:
     slow_lookups: bool
     name_servers_answer: bool
     data_dir: str
+    run_dir: str
 
 
 def settings_for(plan: LaunchPlan, launch: HostLaunch, situation: HostSituation) -> tuple[Setting, ...]:
@@ -93,6 +95,16 @@ def settings_for(plan: LaunchPlan, launch: HostLaunch, situation: HostSituation)
         wanted += [
             Setting("NCCL_SOCKET_IFNAME", f"={interface}", why),
             Setting("GLOO_SOCKET_IFNAME", interface, why),
+        ]
+    if plan.backend == "nccl":
+        # What each rank's last collectives were, written when one times out: `ddp-orch stacks` says where.
+        dumps = f"{situation.run_dir}/flight/rank"
+        wanted += [
+            Setting("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", "a collective that hangs leaves NCCL's flight recorder"),
+            Setting("TORCH_FR_BUFFER_SIZE", "2000", "calls that the flight recorder keeps"),
+            Setting("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000", "the same, for torch before 2.8"),
+            Setting("TORCH_FR_DUMP_TEMP_FILE", dumps, "where it is written"),
+            Setting("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", dumps, "the same, for torch before 2.8"),
         ]
     if not isinstance(host.gpus, int):
         wanted.append(Setting("CUDA_VISIBLE_DEVICES", ",".join(map(str, host.gpus)), "gpus: in the inventory"))

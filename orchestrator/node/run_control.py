@@ -84,7 +84,7 @@ def start(order: Dict[str, Any]) -> None:
 
 def make_files(run_dir: str, order: Dict[str, Any]) -> None:
     """Write all that lies in a run's folder before it starts."""
-    for folder in ("logs", "ranks", "hooks"):
+    for folder in ("logs", "ranks", "hooks", "flight"):
         os.makedirs(os.path.join(run_dir, folder), mode=0o700)
     for name, content in order["programs"].items():
         with open(os.path.join(run_dir, name), "x") as stream:

@@ -129,7 +129,8 @@ def launch_run(
     orders = {}
     for launch in plan.launches:
         name = launch.host.name
-        settings = _settings(plan, launch, request, facts[name], data_dirs[name])
+        settings = _settings(plan, launch, request, facts[name], data_dir=data_dirs[name],
+                             run_dir=parts[launch.node_rank].run_dir)  # fmt: skip
         on_event(Prepared(name, settings))
         orders[name] = _order(plan, launch, record, request, settings=settings, facts=facts[name],
                               data_dir=data_dirs[name], secret=secret)  # fmt: skip
@@ -180,7 +181,7 @@ def _purpose(request: Request) -> Purpose:
 
 
 def _settings(
-    plan: LaunchPlan, launch: HostLaunch, request: Request, facts: Facts, data_dir: str
+    plan: LaunchPlan, launch: HostLaunch, request: Request, facts: Facts, *, data_dir: str, run_dir: str
 ) -> tuple[Setting, ...]:
     """Work out what a host's workers get beside the user's own variables."""
     local = launch.host.connection == "local"
@@ -193,6 +194,7 @@ def _settings(
         slow_lookups=facts.slow_lookups,
         name_servers_answer=facts.name_servers_answer,
         data_dir=data_dir,
+        run_dir=run_dir,
     )
     return settings_for(plan, launch, situation)
 

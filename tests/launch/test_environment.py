@@ -13,6 +13,7 @@ QUIET = HostSituation(
     processes_sharing_cpus=2,
     slow_lookups=False,
     name_servers_answer=True,
+    run_dir="/w/runs/r/a",
     data_dir="/home/u/ddp-orch/data",
 )
 
