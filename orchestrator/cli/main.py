@@ -17,6 +17,7 @@ VERBS = {
     "preflight": "Check whether a run will work, and why not.",
     "plan": "Show ranks, devices and the exact torchrun command of each host.",
     "run": "Check, sync, start torchrun on every host, and stream the logs.",
+    "attach": "Watch a run that goes on, from where its log was left.",
     "logs": "Show the log of a run, of all ranks or of some.",
     "status": "Show the runs on the hosts, and how they stand.",
     "stacks": "Show what every rank is doing, and who waits for whom.",

@@ -51,7 +51,9 @@ def run(
     from orchestrator.cli.run_screen import RunScreen
     from orchestrator.model.run_policy import RunPolicy
     from orchestrator.runs.local_store import LocalStore, state_folder
+    from orchestrator.runs.log_copies import LogCopies
     from orchestrator.workflows.follow_run import RunFollower
+    from orchestrator.workflows.keep_run import RunKeeper
     from orchestrator.workflows.launch_run import Request, launch_run
     from orchestrator.workflows.project import find_project
 
@@ -63,12 +65,15 @@ def run(
     )  # fmt: skip
     store, screen = LocalStore(state_folder(os.environ)), RunScreen()
     with opened(chosen, accept_new_host_keys=accept_new_host_keys, ask_pass=ask_pass) as pool:
-        record = launch_run(pool, chosen, request, store, screen.event)
+        started = launch_run(pool, chosen, request, store, screen.event)
         if detach:
-            click.echo(record.run)
+            click.echo(started.record.run)
             return 0
-        follower = RunFollower(pool, record, on_event=screen.event, log_folder=store.log_folder(record.run))
-        return screen.conclude(record, follower.follow(owner=True))
+        follower = RunFollower(
+            pool, started.record, on_event=screen.event, copies=LogCopies(store.log_folder(started.record.run)),
+            keeper=RunKeeper(pool, started.record, started),
+        )  # fmt: skip
+        return screen.conclude(started.record, follower.follow(owner=True))
 
 
 def _env(words: tuple[str, ...]) -> dict[str, str]:

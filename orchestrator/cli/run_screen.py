@@ -7,7 +7,17 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.screen import err, out, safe, say
-from orchestrator.model.run_events import AGENT, ConnectionLost, HostChanged, LogLine, Prepared, Step, Stopping
+from orchestrator.model.run_events import (
+    AGENT,
+    ConnectionLost,
+    CopyFailed,
+    HostChanged,
+    LogGap,
+    LogLine,
+    Prepared,
+    Step,
+    Stopping,
+)
 
 if TYPE_CHECKING:
     from orchestrator.launch.environment import Setting
@@ -50,11 +60,8 @@ class RunScreen:
             self._settings.setdefault(event.settings, []).append(event.host)
         elif isinstance(event, HostChanged):
             self._host(event.state)
-        elif isinstance(event, ConnectionLost):
-            say(f"{event.host}: no connection ({event.why}); its part goes on, next try in {event.retry_in_s:.0f} s")
-        elif isinstance(event, Stopping):
-            more = "; Ctrl-C again kills it" if event.why == "interrupted" and event.grace_s else ""
-            say(f"stopping the run on all hosts ({event.why}), {event.grace_s:.0f} s to end by itself{more}")
+        elif isinstance(event, ConnectionLost | LogGap | CopyFailed | Stopping):
+            say(_told(event))
         else:
             from orchestrator.cli.preparation_screen import show_preparation
 
@@ -125,3 +132,15 @@ class RunScreen:
             for setting in shown:
                 say(f"  {names}: {setting.name}={shlex.quote(setting.value)}  ({setting.why})")
         self._settings.clear()
+
+
+def _told(event: ConnectionLost | LogGap | CopyFailed | Stopping) -> str:
+    """Say what has happened on the way."""
+    if isinstance(event, ConnectionLost):
+        return f"{event.host}: no connection ({event.why}); its part goes on, next try in {event.retry_in_s:.0f} s"
+    if isinstance(event, LogGap):
+        return f"[r{event.rank} {event.host}] {event.missing_bytes} bytes are not kept any more (--log-limit)"
+    if isinstance(event, CopyFailed):
+        return f"{event.file}: {event.why}: copied here no further; the run goes on, and `ddp-orch attach` fetches it"
+    more = "; Ctrl-C again kills it" if event.why == "interrupted" and event.grace_s else ""
+    return f"stopping the run on all hosts ({event.why}), {event.grace_s:.0f} s to end by itself{more}"

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass
 
 from orchestrator.model.run_events import AGENT
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+_NAME = re.compile(r"(?:rank(\d+)(?:\.(\d+))?|agent)\.(out|err)")
 
 
-def files_of(ranks: Iterable[int], *, agent: bool) -> list[str]:
-    """Return the log files of these ranks, and of the host's torchrun where `agent` is true."""
-    stems = [f"rank{rank}" for rank in ranks] + (["agent"] if agent else [])
-    return [f"{stem}.{stream}" for stem in stems for stream in ("out", "err")]
+@dataclass(frozen=True)
+class LogFile:
+    """What a log file holds.
+
+    Attributes:
+        rank: global number, or AGENT for torchrun's own words.
+        attempt: 0 for the first; torchrun's words of all attempts are in one file.
+        is_error: standard error.
+    """
+
+    rank: int
+    attempt: int
+    is_error: bool
 
 
-def rank_and_stream(file: str) -> tuple[int, bool]:
-    """Return the rank (or AGENT) of a log file, and whether it holds standard error."""
-    stem, _, stream = file.rpartition(".")
-    return (AGENT if stem == "agent" else int(stem.removeprefix("rank"))), stream == "err"
+def log_file(name: str) -> LogFile:
+    """Read the name of a log file.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} is no log file of a run")
+    rank, attempt, stream = match.groups()
+    return LogFile(AGENT if rank is None else int(rank), int(attempt or 0), stream == "err")
+
+
+def copy_name(host: str, name: str) -> str:
+    """Name the controller's copy: ranks are unique in a run and attempt, torchrun's words are one file a host."""
+    return f"{host}.{name}" if log_file(name).rank == AGENT else name

@@ -30,6 +30,29 @@ class LogLine:
 
 
 @dataclass(frozen=True)
+class LogGap:
+    """Bytes of a log file are not kept any more on the host (--log-limit).
+
+    Attributes:
+        host: inventory name.
+        rank: global number.
+        missing_bytes: how many were given up before they were read.
+    """
+
+    host: str
+    rank: int
+    missing_bytes: int
+
+
+@dataclass(frozen=True)
+class CopyFailed:
+    """A log file is not copied to the controller any further."""
+
+    file: str
+    why: str
+
+
+@dataclass(frozen=True)
 class HostChanged:
     """A run stands differently on a host."""
 
@@ -38,11 +61,19 @@ class HostChanged:
 
 @dataclass(frozen=True)
 class ConnectionLost:
-    """A host does not answer any more; its part of the run goes on meanwhile."""
+    """A host does not answer any more; its part of the run goes on meanwhile.
+
+    Attributes:
+        host: inventory name.
+        why: how that showed.
+        retry_in_s: until the next try.
+        since: when it was last heard, by the monotonic clock.
+    """
 
     host: str
     why: str
     retry_in_s: float
+    since: float
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import platform
@@ -20,7 +21,7 @@ from orchestrator.model.run_events import Prepared, Step
 from orchestrator.model.run_policy import RunPolicy
 from orchestrator.model.run_record import HostPart, RunRecord
 from orchestrator.preflight.all_checks import Choice
-from orchestrator.transport.fan_out import failures, on_all_hosts, successes
+from orchestrator.transport.fan_out import failures, on_all_hosts
 from orchestrator.transport.node_program import Conversation, program_text
 from orchestrator.workflows.check_hosts import Purpose, check_hosts
 from orchestrator.workflows.follow_run import stop_on_host
@@ -66,6 +67,47 @@ class Request:
     policy: RunPolicy = field(default_factory=RunPolicy)
 
 
+@dataclass(frozen=True)
+class StartedRun:
+    """A run with a supervisor on every host, and what it takes to start one of them once more.
+
+    Attributes:
+        record: the run.
+        orders: host -> the message that starts its supervisor; holds secrets.
+        ways: host -> other host -> its IP address as the first one resolves it.
+        beat_ports: host -> UDP port of its supervisor, as far as they have started.
+    """
+
+    record: RunRecord
+    orders: Mapping[str, Mapping[str, object]] = field(repr=False)
+    ways: Mapping[str, Mapping[str, str]]
+    beat_ports: dict[str, int] = field(default_factory=dict)
+
+    def start(self, pool: LinkPool, host: str, *, again: bool = False) -> Conversation:
+        """Start a host's supervisor, and return the way to tell it of the others (see `introduce`).
+
+        Args:
+            pool: links to the hosts.
+            host: inventory name.
+            again: its first supervisor is gone, and the others wait for another one.
+        Raises:
+            RunFailed: it does not start; the text says why.
+        """
+        with contextlib.ExitStack() as stack:
+            talk = stack.enter_context(Conversation(pool.link(host), "run_control"))
+            answer = talk.ask({**self.orders[host], "again": again}, timeout_s=START_DEADLINE_S)
+            if "failed" in answer:
+                raise RunFailed(f"its part did not start: {answer['failed']}", host=host)
+            self.beat_ports[host] = int(answer["started"]["beat_port"])
+            stack.pop_all()
+        return talk
+
+    def introduce(self, talk: Conversation, host: str) -> None:
+        """Tell a supervisor where the others listen."""
+        ways = self.ways[host]
+        talk.send({"peers": {other: [ways[other], port] for other, port in self.beat_ports.items() if other in ways}})
+
+
 def launch_run(
     pool: LinkPool,
     inventory: Inventory,
@@ -75,7 +117,7 @@ def launch_run(
     *,
     facts: Mapping[str, Facts] | None = None,
     run: str | None = None,
-) -> RunRecord:
+) -> StartedRun:
     """Check, sync and start; when this returns, a supervisor runs on every host.
 
     Args:
@@ -135,8 +177,10 @@ def launch_run(
         orders[name] = _order(plan, launch, record, request, settings=settings, facts=facts[name],
                               data_dir=data_dirs[name], secret=secret)  # fmt: skip
     on_event(Step(f"starting run {plan.run}: {plan.world_size} ranks on {_count(plan)}, backend {plan.backend}"))
-    _start_all(pool, record, orders, facts)
-    return record
+    ways = {name: _ways(name, record, facts[name]) for name in orders}
+    started = StartedRun(record, orders, ways)
+    _start_all(pool, started)
+    return started
 
 
 def new_run_name() -> str:
@@ -224,32 +268,24 @@ def _order(
     }
 
 
-def _start_all(
-    pool: LinkPool, record: RunRecord, orders: Mapping[str, Mapping[str, object]], facts: Mapping[str, Facts]
-) -> None:
+def _start_all(pool: LinkPool, started: StartedRun) -> None:
     """Start every host's supervisor at once and make them known to each other; when one cannot start, stop the rest."""
     talks: dict[str, Conversation] = {}
 
-    def start(name: str) -> int:
-        talks[name] = Conversation(pool.link(name), "run_control")
-        answer = talks[name].ask(orders[name], timeout_s=START_DEADLINE_S)
-        if "failed" in answer:
-            raise RunFailed(f"its part did not start: {answer['failed']}", host=name)
-        return int(answer["started"]["beat_port"])
+    def start(name: str) -> None:
+        talks[name] = started.start(pool, name)
 
     try:
-        results = on_all_hosts({name: partial(start, name) for name in orders}, deadline_s=START_DEADLINE_S)
+        results = on_all_hosts({name: partial(start, name) for name in started.orders}, deadline_s=START_DEADLINE_S)
         first = next(iter(failures(results).values()), None)
         if first is not None:
             raise first  # noqa: TRY301 - the others are stopped below, as on Ctrl-C
-        ports = successes(results)
         for name, talk in talks.items():
-            talk.send({"peers": _peers(name, record, ports, facts[name])})
+            started.introduce(talk, name)
     except BaseException:
         # Also on Ctrl-C: a supervisor that has started would wait for the others for minutes.
-        work = {
-            part.name: partial(stop_on_host, pool, part, "a host did not start", grace_s=0) for part in record.hosts
-        }
+        parts = started.record.hosts
+        work = {part.name: partial(stop_on_host, pool, part, "a host did not start", grace_s=0) for part in parts}
         on_all_hosts(work, deadline_s=START_DEADLINE_S)
         raise
     finally:
@@ -257,7 +293,7 @@ def _start_all(
             talk.close()
 
 
-def _peers(name: str, record: RunRecord, ports: Mapping[str, int], facts: Facts) -> dict[str, list[object]]:
-    """Return where a host's supervisor sends its heartbeats: the others' addresses as that host resolves them."""
+def _ways(name: str, record: RunRecord, facts: Facts) -> dict[str, str]:
+    """Return where a host finds the others: their addresses as it resolves them."""
     ways = {part.name: facts.routes.get(part.address) for part in record.hosts if part.name != name}
-    return {other: [way.ip, ports[other]] for other, way in ways.items() if way is not None and way.ip}
+    return {other: way.ip for other, way in ways.items() if way is not None and way.ip}

@@ -28,7 +28,7 @@ from orchestrator.sync.manifest import manifest_of
 from orchestrator.transport.fan_out import on_all_hosts
 from orchestrator.workflows.clean_hosts import forget_runs
 from orchestrator.workflows.follow_run import RunFollower
-from orchestrator.workflows.launch_run import START_DEADLINE_S, Request, launch_run, new_run_name
+from orchestrator.workflows.launch_run import START_DEADLINE_S, Request, StartedRun, launch_run, new_run_name
 from orchestrator.workflows.project import Project
 
 if TYPE_CHECKING:
@@ -167,7 +167,9 @@ class _OneTrial:
         trial: how it goes, as far as that is known.
     """
 
-    def __init__(self, trial: Trial, launch: Callable[[], RunRecord], new_follower: Callable[..., RunFollower]) -> None:
+    def __init__(
+        self, trial: Trial, launch: Callable[[], StartedRun], new_follower: Callable[..., RunFollower]
+    ) -> None:
         self.trial = trial
         self._launch, self._new_follower = launch, new_follower
         self._lock = threading.Lock()
@@ -181,8 +183,7 @@ class _OneTrial:
             with self._lock:
                 if self._cancelled:
                     return
-            record = self._launch()
-            for state in self._follow(record).values():
+            for state in self._follow(self._launch().record).values():
                 one = self.trial.hosts[state.host]
                 one.state, one.exit_cause = state.state, _cause(state)
                 one.timed_out = one.timed_out or state.stop_reason == TIME_IS_UP

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.logs.lines import LineAssembler
-from orchestrator.logs.rank_files import files_of, rank_and_stream
+from orchestrator.logs.rank_files import LogFile, copy_name, log_file
 from orchestrator.model.run_events import AGENT
 
 
@@ -47,7 +48,22 @@ def test_how_the_bytes_are_cut_makes_no_difference(data: bytes, cuts: list[int])
     assert [*seen, *lines.end()] == [*at_once.add(data), *at_once.end()]
 
 
-def test_names_of_log_files_say_rank_and_stream() -> None:
-    assert files_of([3], agent=True) == ["rank3.out", "rank3.err", "agent.out", "agent.err"]
-    assert rank_and_stream("rank12.err") == (12, True)
-    assert rank_and_stream("agent.out") == (AGENT, False)
+def test_a_line_whose_head_is_no_longer_kept_is_left_out() -> None:
+    lines = LineAssembler()
+    assert lines.add(b"one\ntw") == ["one"]
+    lines.skip_to_line_start()
+    assert lines.add(b"rest of another") == []
+    assert lines.add(b" line\nwhole\n") == ["whole"]
+
+
+def test_a_line_whose_head_came_before_is_whole() -> None:
+    assert LineAssembler(b"he").add(b"ad\n") == ["head"]
+
+
+def test_names_of_log_files_say_rank_attempt_and_stream() -> None:
+    assert log_file("rank12.err") == LogFile(12, 0, is_error=True)
+    assert log_file("rank3.2.out") == LogFile(3, 2, is_error=False)
+    assert log_file("agent.out") == LogFile(AGENT, 0, is_error=False)
+    assert [copy_name("a", name) for name in ("rank0.1.err", "agent.err")] == ["rank0.1.err", "a.agent.err"]
+    with pytest.raises(ValueError, match="no log file"):
+        log_file("../../etc/passwd")

@@ -104,7 +104,8 @@ class Run:
 
     def state(self) -> dict[str, Any]:
         with Conversation(self.link, "run_reader") as talk:
-            talk.send({"do": "follow", "run_dir": str(self.run_dir), "files": {}, "follow": False})
+            order = {"do": "follow", "run_dir": str(self.run_dir), "ranks": [], "agent": False, "follow": False}
+            talk.send({**order, "offsets": {}})
             message = talk.receive(10)
         assert message is not None
         return dict(message.body)
