@@ -73,7 +73,8 @@ class RunScreen:
         clean = [state for state in states if state.left_over == 0]
         left = f"{sum(state.left_over or 0 for state in states)} processes left on {len(clean)} of {len(states)} hosts"
         if outcome.succeeded:
-            say(f"run {record.run} succeeded on {len(states)} of {len(states)} hosts; {left}")
+            well = sum(state.state == "succeeded" for state in states)
+            say(f"run {record.run} succeeded on {well} of {len(states)} hosts; {left}")
             say(f"  next: ddp-orch fetch {record.run}")
             return 0
         kinds = {state.stop_kind for state in states}

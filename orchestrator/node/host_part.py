@@ -321,7 +321,7 @@ class HostPart:
         checkpoints.go_back_to(self.attempt.checkpoints, self.attempt.resume)
         for name in os.listdir(self.path("ranks")):
             os.unlink(self.path("ranks", name))
-        self.state.update(ranks={}, agent_exit=None, fail=None, stop=None, cause=None, hung=None, left_over=None)
+        self.state.update(ranks={}, agent_exit=None, fail=None, stop=None, cause=None, hung=None, left_over=None, waits_for="")
         self.note(
             history=[*self.state["history"], dict(past, ended_at=time.time())][-HISTORY:],
             attempt=self.attempt.number,
@@ -348,6 +348,8 @@ class HostPart:
             gave_up = self.next_attempt()
             if not gave_up:
                 end = self.run_attempt()
+        if self.order["max_restarts"] and not gave_up and end["kind"] not in ("ended", "user", "timeout"):
+            gave_up = "it was restarted %d times, as --max-restarts allows" % self.attempt.number
         stop = self.state.get("stop") or ({} if self.fail or end is WELL else end)
         state = "succeeded" if end is WELL else "failed" if self.fail else "stopped"
         self.note(state=state, stop=stop or None, gave_up=gave_up, waits_for="", ended_at=time.time())

@@ -39,17 +39,19 @@ def hook_in(stem: str) -> None:
 
     before = sys.excepthook
 
-    own = os.getpid()
+    me = os.getpid()
 
     def write_down(kind: Any, error: Any, traceback: Any) -> None:
         try:
-            if os.getpid() != own:
+            if os.getpid() != me:
                 return  # a child that was forked: its parent decides what that means
             import json
             import time
             from traceback import extract_tb, format_exception
 
-            last = extract_tb(traceback)[-1:]
+            calls = extract_tb(traceback)
+            own = [call for call in calls if "site-packages" not in call.filename and "<" not in call.filename]
+            last = (own or calls)[-1:]  # the script's own line says more than the library's
             facts = {
                 "type": kind.__name__,
                 "message": str(error)[:2000],

@@ -54,13 +54,17 @@ def guard(run_dir: str, order: Dict[str, Any]) -> None:
             return
         code = exit_code(status)
         how = "was ended by %s" % signal.Signals(-code).name if code < 0 else "failed: see supervisor.log"
-        again = int(state.get("attempt", 0)) < int(order["max_restarts"])
+        # One that failed by itself would fail again; one that is killed each time is not wanted.
+        again = code < 0 and int(state.get("life", 0)) < int(order["max_restarts"])
         if not again:
             fail = {"what": "its supervisor %s" % how, "at": time.time()}
             state.update(state="failed", fail=fail, cause="its supervisor %s" % how, left_over=left,
                          ended_at=time.time())  # fmt: skip
             give_room(run_dir)
-            write_whole(os.path.join(run_dir, "state.json"), state)
+            try:
+                write_whole(os.path.join(run_dir, "state.json"), state)
+            except OSError:
+                pass  # a full disk: then the run reads as lost
             beats.life = int(state.get("life", 0)) + 1
             beats.meet(read_json(os.path.join(run_dir, "peers.json")))
             beats.last_words({"state": "failed", "attempt": state.get("attempt", 0), "fail": fail})
