@@ -6,6 +6,9 @@ A node program that answers one message.
 Nothing is removed but what the probe's leftovers() would name at this moment. Or runs that have ended, and their code:
     {"workdir": "~/ddp-orch", "forget": ["20261201-120000-ab12", ...], "code": "3f2a..."}
         -> {"forgotten": true} or {"forgotten": false, "why": ...}
+Or, of old runs and code (see old_runs.py):
+    {"workdir": "~/ddp-orch", "look": true}           -> {"runs": [...], "code": [...], "running": [RUN, ...]}
+    {"workdir": "~/ddp-orch", "remove_old": [PATH, ...]} -> {"removed": {PATH: BYTES}, "kept": {PATH: why}}
 Standard library only, Python 3.8 or newer, Linux.
 """
 
@@ -17,7 +20,8 @@ import re
 import sys
 import time
 
-from orchestrator.node import host_facts
+from orchestrator.node import host_facts, old_runs
+from orchestrator.node.parts import remove_tree
 
 END_S = 3.0  # a supervisor writes its last state a moment before it ends
 
@@ -54,8 +58,6 @@ def clean(workdir: str, wanted: List[str]) -> Dict[str, Any]:
 
 def forget(workdir: str, runs: List[str], code: str) -> Dict[str, Any]:
     """Remove the folders of runs and their snapshot of code, unless a process of them still runs."""
-    import shutil
-
     if not all(re.match(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$", run) for run in runs) or not re.match(
         r"[0-9a-f]{8,64}$", code
     ):
@@ -67,9 +69,7 @@ def forget(workdir: str, runs: List[str], code: str) -> Dict[str, Any]:
         time.sleep(0.1)
     top = os.path.abspath(os.path.expanduser(workdir))
     for path in ["%s/runs/%s" % (top, run) for run in runs] + ["%s/code/%s" % (top, code)]:
-        for folder, _, _ in os.walk(path):
-            os.chmod(folder, 0o700)  # a snapshot is read-only
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path)
     for name in os.listdir(top + "/code") if os.path.isdir(top + "/code") else []:
         if name.startswith(code + "."):  # its index
             os.unlink("%s/code/%s" % (top, name))
@@ -81,6 +81,10 @@ def main() -> None:
     order = json.loads(sys.stdin.buffer.readline())
     if "forget" in order:
         answer = forget(str(order["workdir"]), [str(run) for run in order["forget"]], str(order["code"]))
+    elif "look" in order:
+        answer = old_runs.look(str(order["workdir"]))
+    elif "remove_old" in order:
+        answer = old_runs.remove(str(order["workdir"]), [str(path) for path in order["remove_old"]])
     else:
         answer = clean(str(order["workdir"]), [str(path) for path in order["remove"]])
     sys.stdout.write(json.dumps(answer) + "\n")

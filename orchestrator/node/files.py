@@ -30,6 +30,8 @@ import time
 import zlib
 from typing import Any, Tuple
 
+from orchestrator.node.parts import remove_tree
+
 PIECE_BYTES = 1 << 18
 FICLONE = 0x40049409  # <linux/fs.h>: share the blocks where the file system can
 STALE_S = 3600.0  # a half-received snapshot of a sync that was killed
@@ -127,13 +129,6 @@ def is_whole(path: str, kind: str, size: int, detail: str) -> bool:
         return False
 
 
-def remove_tree(path: str) -> None:
-    """Remove a folder whose folders may be read-only."""
-    for folder, _, _ in os.walk(path):
-        os.chmod(folder, 0o700)
-    shutil.rmtree(path, ignore_errors=True)
-
-
 class Receiver:
     """One folder on its way in."""
 
@@ -161,6 +156,7 @@ class Receiver:
         """Return the files that have to be sent; those that lie in an older snapshot are taken from there."""
         if self.is_code and os.path.isdir(self.path):
             if all(is_whole(os.path.join(self.path, entry[0]), entry[1], *entry[3:]) for entry in self.entries):
+                os.utime(self.path)  # `gc` removes what nobody has used for an hour
                 return []
             remove_tree(self.path)  # somebody wrote into it
         known = self._older_files() if self.is_code else {}
@@ -232,6 +228,7 @@ class Receiver:
                 raise
             remove_tree(self.work)
             return
+        os.utime(self.path)  # it may have been on its way for long
         os.chmod(self.path, 0o555)  # last: a folder that cannot be written cannot be renamed by an ordinary user
 
     def abandon(self) -> None:
@@ -322,6 +319,7 @@ def copy_for_run(order: dict[str, Any], workdir: str) -> None:
     source = below(workdir, *order["target"].split("/"))
     run_dir = below(workdir, "runs", order["run"], order["host"])
     target = os.path.join(run_dir, "work")
+    os.utime(source)
     make_private(target, new=True)
     for folder, folders, files in os.walk(source):
         to = os.path.normpath(os.path.join(target, os.path.relpath(folder, source)))

@@ -1,10 +1,11 @@
-"""What the parts of the probe share.
+"""What node programs and their parts share.
 
 Standard library only, Python 3.8 or newer, Linux.
 """
 
 from __future__ import annotations
 
+import os
 import pwd
 import threading
 import time
@@ -68,3 +69,18 @@ def user_name(uid: int) -> str:
 def host_bytes(name: str) -> bytes:
     """Return a host's name for getaddrinfo(), which otherwise loads tables of Unicode for each."""
     return name.encode("ascii") if name.isascii() else name.encode("idna")
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder, whatever the modes of those in it; nothing behind a symbolic link."""
+    import shutil  # takes longer to import than the probe may
+
+    try:
+        os.chmod(path, 0o700)
+        for folder, folders, _ in os.walk(path):
+            for name in folders:
+                if not os.path.islink(os.path.join(folder, name)):
+                    os.chmod(os.path.join(folder, name), 0o700)
+    except OSError:
+        pass  # gone meanwhile; what is still there, the caller can see
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,9 +1,7 @@
-"""Reads the runs of one host: which there are, how they stand, and their logs as one stream that can be taken up again.
+"""Reads one run of a host: how it stands, and its logs as one stream that can be taken up again.
 
 Sent as a node program it takes one message:
-    {"do": "list", "workdir": W}
-        answers {"runs": [{"run_dir", "record", "state", "alive"}, ...]}, newest first
-    {"do": "follow", "run_dir": D, "ranks": [N, ...] or null, "agent": bool, "offsets": {NAME: OFFSET}, "follow": bool}
+    {"run_dir": D, "ranks": [N, ...] or null, "agent": bool, "offsets": {NAME: OFFSET}, "follow": bool}
         answers {"file": NAME, "offset": N, "payload": SIZE} and SIZE bytes, for each piece of a file under D/logs, of
         those ranks (null: of all) and of torchrun; an offset beyond the last piece's end means that the bytes between
         are no longer kept;
@@ -15,7 +13,6 @@ Standard library only, Python 3.8 or newer, Linux.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
@@ -60,22 +57,6 @@ def standing(run_dir: str) -> Dict[str, Any]:
     if not alive and state.get("state") not in FINAL:
         state = read_json(path)  # it may have ended between the two looks
     return {"state": state, "alive": alive}
-
-
-def list_runs(workdir: str) -> None:
-    """Answer with every run of this account under the workdir.
-
-    A run's folder holds one folder for each host that shares this file system: several local hosts, or a home on NFS.
-    """
-    runs = os.path.join(os.path.expanduser(workdir), "runs")
-    found = []
-    for path in sorted(glob.glob(os.path.join(glob.escape(runs), "*", "*", "record.json")), reverse=True):
-        record = read_json(path)
-        if record:
-            record.pop("marker", None)
-            run_dir = os.path.dirname(path)
-            found.append(dict(standing(run_dir), run_dir=run_dir, record=record))
-    send({"runs": found})
 
 
 class Logs:
@@ -196,12 +177,9 @@ def main() -> None:
     """Answer the one question asked."""
     order = json.loads(sys.stdin.buffer.readline())
     try:
-        if order["do"] == "list":
-            list_runs(order["workdir"])
-        else:
-            run_dir = os.path.expanduser(order["run_dir"])
-            logs = Logs(run_dir, order["ranks"], agent=bool(order["agent"]), offsets=order["offsets"])
-            follow(run_dir, logs, keep_on=bool(order["follow"]))
+        run_dir = os.path.expanduser(order["run_dir"])
+        logs = Logs(run_dir, order["ranks"], agent=bool(order["agent"]), offsets=order["offsets"])
+        follow(run_dir, logs, keep_on=bool(order["follow"]))
     except BrokenPipeError:
         # The other side is gone; without this, Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

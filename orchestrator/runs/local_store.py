@@ -6,8 +6,11 @@ STATE/runs/RUN/logs/          what was seen of each rank's log files
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +27,15 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder for ddp-orch's state, by the XDG base directory rules."""
     base = environ.get("XDG_STATE_HOME", "")
     return (Path(base) if base.startswith("/") else Path("~/.local/state").expanduser()) / "ddp-orch"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What this controller keeps of a run: its name, what it takes of the disk, and when it was last written to."""
+
+    run: str
+    size_bytes: int
+    written_at: float
 
 
 class LocalStore:
@@ -68,6 +80,22 @@ class LocalStore:
             if record is not None and {part.name for part in record.hosts} <= hosts:
                 return record
         return None
+
+    def copies(self) -> list[Copy]:
+        """Return what is kept here of each run."""
+        found = []
+        for folder in sorted(self._runs.iterdir()) if self._runs.is_dir() else []:
+            if folder.is_dir() and not folder.is_symlink():
+                with contextlib.suppress(FileNotFoundError):  # another command was faster
+                    seen = [path.lstat() for path in (folder, *folder.rglob("*"))]
+                    written_at = max(about.st_mtime for about in seen)
+                    found.append(Copy(folder.name, sum(about.st_blocks for about in seen) * 512, written_at))
+        return found
+
+    def remove(self, run: str) -> bool:
+        """Remove what is kept of a run, and tell whether all of it is gone."""
+        shutil.rmtree(self._runs / run, ignore_errors=True)
+        return not (self._runs / run).exists()
 
     def log_folder(self, run: str) -> Path:
         """Return the folder for a run's log files, making it, 0700, where it is not there."""

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.lab
 # "sesame", as /etc/shadow keeps it (SHA-512 crypt).
 SESAME = "$6$labsalt$.1n3Tf18M3N1bo1CfYm0araNaItBt2vTrukKH60iiYsgoT4EruoqXiJzyHcEFg5jXsBDCntGydHw8cnypKsbL/"
 
+NO_RUNS = {"user": "trainer", "runs": [], "others": []}
+
 
 def trainer(lab: Lab) -> Host:
     address = next(iter(lab.hosts.values())).address
@@ -32,8 +34,8 @@ def talk(lab: Lab, password: Callable[[], str] | None = None) -> tuple[str, obje
     environ = {**os.environ, "DDP_ORCH_SSH_CONFIG": str(lab.ssh_config_path), "SSH_AUTH_SOCK": ""}
     link = Connector(environ=environ, password=password).connect(trainer(lab))
     try:
-        with Conversation(link, "run_reader") as conversation:
-            answer = conversation.ask({"do": "list", "workdir": "~/none"}, timeout_s=20)
+        with Conversation(link, "run_list") as conversation:
+            answer = conversation.ask({"workdir": "~/none"}, timeout_s=20)
             return conversation.noise, answer
     finally:
         link.close()
@@ -50,7 +52,7 @@ def test_a_password_is_asked_for_only_where_it_may_be_and_told_when_wrong(make_l
     with pytest.raises(HostUnreachable, match="logins was accepted") as caught:
         talk(lab, lambda: "wrong")
     assert "password" in caught.value.message
-    assert talk(lab, lambda: "sesame") == ("", {"runs": []})
+    assert talk(lab, lambda: "sesame") == ("", NO_RUNS)
 
 
 def test_odd_login_shells_noise_and_a_missing_sftp_do_no_harm(make_lab: Callable[..., Lab]) -> None:
@@ -65,6 +67,6 @@ def test_odd_login_shells_noise_and_a_missing_sftp_do_no_harm(make_lab: Callable
         if path:
             lab.run(host, "sed", "-i", rf"s|^\(trainer:.*:\)[^:]*$|\1{path}|", "/etc/passwd")
             heard[shell], answer = talk(lab)
-            assert answer == {"runs": []}
+            assert answer == NO_RUNS
     assert heard["bash"] == "noise from set-up"
     assert heard["dash"] == ""

@@ -118,7 +118,7 @@ def test_a_rank_that_raises_ends_the_run_and_its_traceback_comes_last(lab_two: L
     assert any(line.startswith("cause: rank 1 on node44 ") for line in last), done.stderr
     assert last[-1].endswith("failed; 0 processes left on 2 of 2 hosts")
     assert clean(lab_two)
-    state = json.loads(ddp("status", "--json", cwd=project).stdout)["runs"][0]
+    state = json.loads(ddp("ps", "--all", "--json", cwd=project).stdout)["runs"][0]
     assert state["state"] == "failed"
 
 
@@ -174,7 +174,7 @@ def test_a_run_outlives_its_terminal_and_a_new_one_reads_on(lab_two: Lab, projec
     done = ddp("logs", "--rank", "1", "--follow", cwd=project)
     ticks = [line for line in done.stdout.splitlines() if "tick" in line]
     assert ticks == [f"[r1 node44] tick {number}" for number in range(8)]
-    elsewhere = ddp("status", "--json", cwd=project, XDG_STATE_HOME=str(project / "another-controller"))
+    elsewhere = ddp("ps", "--all", "--json", cwd=project, XDG_STATE_HOME=str(project / "another-controller"))
     assert json.loads(elsewhere.stdout)["runs"][0]["state"] == "succeeded"
     assert clean(lab_two)
 
@@ -218,7 +218,7 @@ def test_a_detached_run_ends_as_one_when_a_host_fails(lab_two: Lab, project: Pat
     assert ddp("run", "--detach", "fail.py", cwd=project).returncode == 0
     wait_until(lambda: "fail.py" in str(processes(lab_two)))
     wait_until(lambda: clean(lab_two), limit_s=60)
-    run = json.loads(ddp("status", "--json", cwd=project).stdout)["runs"][0]
+    run = json.loads(ddp("ps", "--all", "--json", cwd=project).stdout)["runs"][0]
     states = {host["host"]: (host["state"], host["stop_reason"], host["left_over"]) for host in run["hosts"]}
     assert states == {"node43": ("stopped", "node44 failed: exit code 7", 0), "node44": ("failed", "", 0)}
 

@@ -1,0 +1,126 @@
+"""`ddp-orch ps`: the runs on the hosts."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.options import chosen_inventory, connection_options, inventory_options, opened
+
+if TYPE_CHECKING:
+    from orchestrator.workflows.find_run import Listing, SeenRun
+
+SCHEMA = 1
+SHOWN = 20  # of the runs that have ended
+
+
+@click.command()
+@inventory_options
+@click.option("-a", "--all", "show_all", is_flag=True, help="Also those that have ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
+@connection_options
+def ps(
+    inventory: str | None, hosts: tuple[str, ...], exclude: tuple[str, ...], show_all: bool, as_json: bool,
+    accept_new_host_keys: bool, ask_pass: bool,
+) -> int:  # fmt: skip
+    """Show what runs on the hosts, whoever started it from wherever, and how far it is.
+
+    Of runs under other accounts, the account and the start can be seen, and no more.
+    """
+    from orchestrator.cli.screen import say
+    from orchestrator.workflows.find_run import list_runs
+
+    chosen = chosen_inventory(inventory, hosts, exclude)
+    with opened(chosen, accept_new_host_keys=accept_new_host_keys, ask_pass=ask_pass) as pool:
+        listing = list_runs(pool)
+    live = [run for run in listing.runs if run.is_live]
+    ended = [run for run in listing.runs if not run.is_live] if show_all else []
+    if as_json:
+        click.echo(json.dumps(_as_json(listing, live + ended)))
+    else:
+        _show(listing, live + ended[:SHOWN])
+        if len(ended) > SHOWN:
+            say(f"and {len(ended) - SHOWN} older ones: ddp-orch ps --all --json; ddp-orch gc removes old ones")
+    for name, error in listing.missing.items():
+        say(f"{name}: {error.message}")
+    return 4 if listing.missing else 0
+
+
+def _as_json(listing: Listing, runs: list[SeenRun]) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "schema": SCHEMA,
+        "runs": [
+            {
+                "state": run.state,
+                "live": run.is_live,
+                "attempt": run.attempt,
+                "progress": run.progress,
+                "record": run.record.to_json(),
+                "hosts": [
+                    {**asdict(part.state), "attempt": part.attempt, "progress": part.progress, "user": part.user}
+                    for part in run.parts.values()
+                ],
+            }
+            for run in runs
+        ],
+        "others": [asdict(run) for run in listing.others],
+        "unreachable": {name: error.message for name, error in listing.missing.items()},
+    }
+
+
+def _show(listing: Listing, runs: list[SeenRun]) -> None:
+    """Show a few lines a run: a table of all this would be wider than most terminals."""
+    for run in runs:
+        record = run.record
+        users = ", ".join(sorted({part.user for part in run.parts.values()}))
+        again = f", attempt {run.attempt}" if run.attempt else ""
+        _line(f"{record.run}  {folded(run)}{again}")
+        ranks = f"{record.world_size} rank{'s' * (record.world_size > 1)}"
+        _line(f"  {ranks} since {_moment(record.started_at)}, of {record.started_by} as {users}")
+        _line(f"  {shlex.join(record.script)}")
+        if run.progress:
+            _line(f"  > {run.progress}")
+    for other in listing.others:
+        _line(f"{other.run}  running on {_named(other.hosts)}")
+        _line(f"  - ranks since {_moment(other.since)}, of another account: {other.user}")
+    if not runs and not listing.others:
+        _line("no run" if len(listing.missing) == 0 else "no run on the hosts that answered")
+
+
+def folded(run: SeenRun) -> str:
+    """Say how a run stands, hosts that stand alike together."""
+    hosts: dict[str, list[str]] = {}
+    for part in run.record.hosts:
+        state = run.states.get(part.name)
+        hosts.setdefault(state.state if state else "no word", []).append(part.name)
+    return ", ".join(f"{state} on {_named(names)}" for state, names in hosts.items())
+
+
+def _named(names: list[str] | tuple[str, ...]) -> str:
+    return ", ".join(names) if len(names) <= 2 else f"{len(names)} hosts"
+
+
+def _moment(at: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    except (OverflowError, ValueError, OSError):  # a host may say anything
+        return "an unknown time"
+
+
+def _line(text: str) -> None:
+    """Print one line; on a terminal, cut to fit."""
+    from rich.text import Text
+
+    from orchestrator.cli.screen import out, safe
+
+    line = Text(safe(text).replace("\n", " "))
+    if sys.stdout.isatty():
+        line.truncate(out().width, overflow="ellipsis")
+    out().print(line, soft_wrap=True)
