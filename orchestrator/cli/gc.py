@@ -49,7 +49,7 @@ def gc(
     asks = not (yes or dry_run or as_json) and sys.stdin.isatty()
     with opened(chosen, accept_new_host_keys=accept_new_host_keys, ask_pass=ask_pass) as pool:
         old = find_old(pool, store, Rules(older_than, keep, max_size))
-        there_is = old.size_bytes > 0
+        there_is = bool(old.here.paths) or any(removal.paths for removal in old.hosts.values())
         if not as_json and not yes:
             _show(old, "would go")
         if asks and there_is:

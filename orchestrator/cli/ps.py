@@ -99,8 +99,8 @@ def folded(run: SeenRun) -> str:
     hosts: dict[str, list[str]] = {}
     for part in run.record.hosts:
         state = run.states.get(part.name)
-        hosts.setdefault(state.state if state else "no word", []).append(part.name)
-    return ", ".join(f"{state} on {_named(names)}" for state, names in hosts.items())
+        hosts.setdefault(f"{state.state} on" if state else "no word from", []).append(part.name)
+    return ", ".join(f"{stands} {_named(names)}" for stands, names in hosts.items())
 
 
 def _named(names: list[str] | tuple[str, ...]) -> str:

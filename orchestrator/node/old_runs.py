@@ -165,16 +165,16 @@ def remove(workdir: str, wanted: List[str]) -> Dict[str, Any]:
             why, size = str(error.strerror), 0
         if why:
             kept[path] = why
-        elif size:
+        elif size is not None:
             removed[path] = size
     return {"removed": removed, "kept": kept}
 
 
-def remove_run(top: str, path: str) -> Tuple[str, int]:
-    """Remove a run's folder; return why not, and what it took."""
+def remove_run(top: str, path: str) -> Tuple[str, Optional[int]]:
+    """Remove a run's folder; return why not, and what it took, None where it was not there."""
     found = look_at_run(top, path, in_use())
     if found is None:
-        return "", 0  # gone: another host that shares the file system, or another gc, was faster
+        return "", None  # gone: another host that shares the file system, or another gc, was faster
     if found["live"]:
         return "it runs", 0
     if found["began_s"] < FRESH_S:
@@ -187,11 +187,11 @@ def remove_run(top: str, path: str) -> Tuple[str, int]:
     return why, size
 
 
-def remove_code(top: str, path: str) -> Tuple[str, int]:
-    """Remove a snapshot that no run here refers to; return why not, and what it took."""
+def remove_code(top: str, path: str) -> Tuple[str, Optional[int]]:
+    """Remove a snapshot that no run here refers to; return why not, and what it took, None where it was not there."""
     found = look_at_code(top, path)
     if found is None:
-        return "", 0
+        return "", None
     if found["unused_s"] < FRESH_S:
         return "it was used less than an hour ago", 0
     name = os.path.basename(path)
