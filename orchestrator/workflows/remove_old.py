@@ -98,21 +98,29 @@ def find_old(pool: LinkPool, store: LocalStore, rules: Rules) -> OldThings:
 
 def remove_old(pool: LinkPool, store: LocalStore, old: OldThings) -> OldThings:
     """Remove what was found, each after another look at it, and say what that freed."""
-    wanted = {name: list(removal.paths) for name, removal in old.hosts.items() if removal.paths}
-    work = {name: partial(_ask, pool, name, {"remove_old": paths}, REMOVE_S) for name, paths in wanted.items()}
-    results = on_all_hosts(work, deadline_s=REMOVE_S)
     hosts = {name: Removal() for name in old.hosts}
-    for name, answer in successes(results).items():
-        removed = mapping(answer, "removed")
-        hosts[name] = Removal({path: int(number(removed, path)) for path in wanted[name] if path in removed},
-                              dict(texts_by_name(answer, "kept")))  # fmt: skip
+    missing = dict(old.missing)
+    # Runs first, everywhere: on a disk that hosts share, code is needed until the last of them is done.
+    for kind in ("runs/", "code/"):
+        wanted = {name: [path for path in its.paths if path.startswith(kind)] for name, its in old.hosts.items()}
+        work = {
+            name: partial(_ask, pool, name, {"remove_old": paths}, REMOVE_S)
+            for name, paths in wanted.items()
+            if paths and name not in missing
+        }
+        results = on_all_hosts(work, deadline_s=REMOVE_S)
+        missing |= failures(results)
+        for name, answer in successes(results).items():
+            removed = mapping(answer, "removed")
+            hosts[name].paths |= {path: int(number(removed, path)) for path in wanted[name] if path in removed}
+            hosts[name].kept |= texts_by_name(answer, "kept")
     here = Removal()
     for run, size_bytes in old.here.paths.items():
         if store.remove(run):
             here.paths[run] = size_bytes
         else:
             here.kept[run] = "something in it cannot be removed"
-    return OldThings(hosts, here, {**old.missing, **failures(results)})
+    return OldThings(hosts, here, missing)
 
 
 def _ask(pool: LinkPool, name: str, order: Mapping[str, object], timeout_s: float) -> Mapping[str, Any]:

@@ -88,7 +88,7 @@ def test_runs_of_all_accounts_are_listed_waited_for_and_stopped_together(module_
     first, second = module_lab.hosts
     elsewhere = {"XDG_STATE_HOME": str(project / "another-controller")}
     for code, expected in (("0", 0), ("3", 1)):
-        assert ddp("run", "--detach", "ends.py", "--", code, cwd=project).returncode == 0
+        assert ddp("run", "--hosts", first, "--detach", "ends.py", "--", code, cwd=project).returncode == 0
         assert ddp("wait", cwd=project).returncode == expected
     mine = ddp("run", "--detach", "ticks.py", "--", "--lr", "0.1", cwd=project).stdout.strip()
     theirs = ddp(
