@@ -93,8 +93,8 @@ def look_at_run(top: str, path: str, used: Tuple[Set[str], Set[str]]) -> Optiona
     live = supervisor_lives(state) or match.group(1) in used[0] or record.get("marker") in used[1]
     tree = Tree(folder)
     began = float(state.get("started_at") or 0) or modified_at(folder + "/record.json") or tree.changed_at
-    over = state.get("state") in FINAL
-    ended = float(state.get("ended_at") or 0) if over else 0.0
+    final = state.get("state") in FINAL
+    ended = float(state.get("ended_at") or 0) if final else 0.0
     now = time.time()
     return {
         "path": path,
@@ -104,7 +104,7 @@ def look_at_run(top: str, path: str, used: Tuple[Set[str], Set[str]]) -> Optiona
         "began_s": now - began,
         "ended_s": now - (ended or tree.changed_at),
         "live": bool(live),
-        "over": over,
+        "over": final or not (state or record),  # the record comes before the supervisor: without it none ever lived
         "one_disk": tree.one_disk,
         "snapshot": str(record.get("snapshot") or ""),
     }

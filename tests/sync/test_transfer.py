@@ -77,6 +77,17 @@ def test_a_snapshot_holds_what_the_project_does_and_cannot_be_written(link: Loca
     assert stat.S_IMODE((place / "train.py").stat().st_mode) == 0o444
 
 
+def test_a_snapshot_that_a_run_is_about_to_need_is_young(link: LocalLink, project: Path) -> None:
+    place = Path(sync_code({"h": link}, project, nobody).paths["h"])
+    for use in (
+        lambda: sync_code({"h": link}, project, nobody),
+        lambda: make_run_copies({"h": link}, place.name, "20261201-120000-ab12"),
+    ):
+        os.utime(place, (1, 1))
+        use()
+        assert time.time() - place.stat().st_mtime < 60  # `gc` leaves it for an hour
+
+
 def test_nothing_is_sent_twice_and_a_change_sends_what_changed(link: LocalLink, project: Path) -> None:
     first = sync_code({"h": link}, project, nobody)
     assert first.sent_bytes["h"] == first.size_bytes > 3000

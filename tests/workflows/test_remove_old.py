@@ -98,8 +98,12 @@ def test_a_part_that_may_still_run_on_a_host_that_was_not_asked_holds_the_run(
     plant(tmp_path, OLD, "c", 60, state="running")  # no such process here, and c does not say
     plant(tmp_path, NEW, "a", 50, state="running")  # a says: its supervisor is gone
     plant(tmp_path, NEW, "c", 50)  # c has written down that it ended
+    never = plant(tmp_path, NEW, "d", 50)  # copied there, and never begun
+    for name in ("record.json", "state.json"):
+        (never / name).unlink()
+    os.utime(never, (time.time() - 50 * DAY,) * 2)
     old = find_old(pool, store, ALL)
-    assert {**old.hosts["a"].paths, **old.hosts["b"].paths}.keys() == {f"runs/{NEW}/a", f"runs/{NEW}/c"}
+    assert {**old.hosts["a"].paths, **old.hosts["b"].paths}.keys() == {f"runs/{NEW}/{host}" for host in "acd"}
     assert old.hosts["a"].kept == {f"runs/{OLD}/c": "it may still run on c, which was not asked or did not answer"}
     remove_old(pool, store, old)
     assert [path.name for path in (tmp_path / "w" / "runs").iterdir()] == [OLD]
