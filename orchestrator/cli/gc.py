@@ -26,7 +26,7 @@ SHOWN = 15  # paths of a host; --json lists all
 @click.option("--max-size", type=size_bytes, metavar="SIZE",
               help="Remove the oldest too, until the runs of a host take no more than this: 20GB.")  # fmt: skip
 @click.option("--keep", type=click.IntRange(min=0), default=3, show_default=True, metavar="N",
-              help="Never the newest N.")  # fmt: skip
+              help="Leave the newest N, whatever their age and size.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only list what would go.")
 @click.option("-y", "--yes", is_flag=True, help="Remove it without asking.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
@@ -37,7 +37,7 @@ def gc(
 ) -> int:  # fmt: skip
     """Remove old runs from the hosts with all they wrote, code that no run needs any more, and the copies of logs here.
 
-    Never a run that lives or began within the last hour, and never data/. `ddp-orch fetch` what you want to keep.
+    Never a run that lives or began within the last hour, and never data/. What you want to keep, fetch first.
     """
     from orchestrator.cli.screen import say
     from orchestrator.runs.local_store import LocalStore, state_folder

@@ -43,7 +43,7 @@ def ps(
     if as_json:
         click.echo(json.dumps(_as_json(listing, live + ended)))
     else:
-        _show(listing, live + ended[:SHOWN])
+        _show(listing, live + ended[:SHOWN], "no runs" if show_all else "nothing runs")
         if len(ended) > SHOWN:
             say(f"and {len(ended) - SHOWN} older ones: ddp-orch ps --all --json; ddp-orch gc removes old ones")
     for name, error in listing.missing.items():
@@ -75,7 +75,7 @@ def _as_json(listing: Listing, runs: list[SeenRun]) -> dict[str, object]:
     }
 
 
-def _show(listing: Listing, runs: list[SeenRun]) -> None:
+def _show(listing: Listing, runs: list[SeenRun], nothing: str) -> None:
     """Show a few lines a run: a table of all this would be wider than most terminals."""
     for run in runs:
         record = run.record
@@ -91,7 +91,7 @@ def _show(listing: Listing, runs: list[SeenRun]) -> None:
         _line(f"{other.run}  running on {_named(other.hosts)}")
         _line(f"  - ranks since {_moment(other.since)}, of another account: {other.user}")
     if not runs and not listing.others:
-        _line("no run" if len(listing.missing) == 0 else "no run on the hosts that answered")
+        _line(nothing + (" on the hosts that answered" if listing.missing else ""))
 
 
 def folded(run: SeenRun) -> str:

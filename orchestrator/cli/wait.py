@@ -32,14 +32,14 @@ def wait(
 ) -> int:  # fmt: skip
     """Wait until RUN (by default the newest) has ended on all its hosts.
 
-    Exit code 0: it succeeded, 1: it failed, 130: somebody stopped it, 4: a host did not answer any more. Ctrl-C ends
-    the waiting alone.
+    Exit code 0: it succeeded, 1: it failed, 130: somebody stopped it, 4: that is not known, since a host does not
+    answer any more. Ctrl-C ends the waiting alone.
     """
     from orchestrator.cli.run_screen import RunScreen
     from orchestrator.cli.screen import say
     from orchestrator.runs.local_store import LocalStore, state_folder
     from orchestrator.workflows.find_run import find_run
-    from orchestrator.workflows.wait_for_run import wait_for_run
+    from orchestrator.workflows.wait_for_run import is_unknown, wait_for_run
 
     chosen = chosen_inventory(inventory, hosts, exclude)
     screen = RunScreen()
@@ -51,9 +51,8 @@ def wait(
     if outcome is None:
         say(f"run {record.run} has not ended; it goes on")
         return TIMED_OUT
-    unreachable = [state for state in outcome.states.values() if state.state == "unreachable"]
-    if unreachable and not any(state.state in ("failed", "lost") for state in outcome.states.values()):
-        say(f"run {record.run}: how it ended is not known; no answer from {', '.join(one.host for one in unreachable)}")
+    if is_unknown(outcome):
+        say(f"run {record.run}: how it ended is not known, since a host does not answer")
         return 4
     return screen.conclude(record, outcome)
 

@@ -64,3 +64,9 @@ def wait_for_run(
 def stopped_by_a_user(state: HostState) -> bool:
     """Tell whether somebody ended the run, and not a failure of it."""
     return state.state == "stopped" and state.stop_reason.startswith(BY_A_USER)
+
+
+def is_unknown(outcome: Outcome) -> bool:
+    """Tell whether it is open how the run ended: well where that can be seen, and a host does not answer."""
+    seen = {state.state for state in outcome.states.values()}
+    return "unreachable" in seen and seen <= {"succeeded", "unreachable"}

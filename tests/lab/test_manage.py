@@ -137,7 +137,7 @@ def test_runs_of_all_accounts_are_listed_waited_for_and_stopped_together(module_
         ddp("stop", "--all", "--grace", "0", cwd=project)
         ddp("stop", "--all", "-i", "trainer.yaml", "--grace", "0", cwd=project)
     assert ddp("stop", "--all", cwd=project).stdout == "no run to stop\n"
-    assert "no run\n" in ddp("ps", cwd=project).stdout
+    assert ddp("ps", cwd=project).stdout == "nothing runs\n"
 
 
 def test_gc_removes_what_is_old_as_an_ordinary_user_and_leaves_what_lives(module_lab: Lab, project: Path) -> None:
