@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -32,6 +29,7 @@ def ps(
 
     Of runs under other accounts, the account and the start can be seen, and no more.
     """
+    from orchestrator.cli.listing_screen import show_listing
     from orchestrator.cli.screen import say
     from orchestrator.workflows.find_run import list_runs
 
@@ -43,7 +41,7 @@ def ps(
     if as_json:
         click.echo(json.dumps(_as_json(listing, live + ended)))
     else:
-        _show(listing, live + ended[:SHOWN], "no runs" if show_all else "nothing runs")
+        show_listing(listing, live + ended[:SHOWN], "no runs" if show_all else "nothing runs")
         if len(ended) > SHOWN:
             say(f"and {len(ended) - SHOWN} older ones: ddp-orch ps --all --json; ddp-orch gc removes old ones")
     for name, error in listing.missing.items():
@@ -73,54 +71,3 @@ def _as_json(listing: Listing, runs: list[SeenRun]) -> dict[str, object]:
         "others": [asdict(run) for run in listing.others],
         "unreachable": {name: error.message for name, error in listing.missing.items()},
     }
-
-
-def _show(listing: Listing, runs: list[SeenRun], nothing: str) -> None:
-    """Show a few lines a run: a table of all this would be wider than most terminals."""
-    for run in runs:
-        record = run.record
-        users = ", ".join(sorted({part.user for part in run.parts.values()}))
-        again = f", attempt {run.attempt}" if run.attempt else ""
-        _line(f"{record.run}  {folded(run)}{again}")
-        ranks = f"{record.world_size} rank{'s' * (record.world_size > 1)}"
-        _line(f"  {ranks} since {_moment(record.started_at)}, of {record.started_by} as {users}")
-        _line(f"  {shlex.join(record.script)}")
-        if run.progress:
-            _line(f"  > {run.progress}")
-    for other in listing.others:
-        _line(f"{other.run}  running on {_named(other.hosts)}")
-        _line(f"  - ranks since {_moment(other.since)}, of another account: {other.user}")
-    if not runs and not listing.others:
-        _line(nothing + (" on the hosts that answered" if listing.missing else ""))
-
-
-def folded(run: SeenRun) -> str:
-    """Say how a run stands, hosts that stand alike together."""
-    hosts: dict[str, list[str]] = {}
-    for part in run.record.hosts:
-        state = run.states.get(part.name)
-        hosts.setdefault(f"{state.state} on" if state else "no word from", []).append(part.name)
-    return ", ".join(f"{stands} {_named(names)}" for stands, names in hosts.items())
-
-
-def _named(names: list[str] | tuple[str, ...]) -> str:
-    return ", ".join(names) if len(names) <= 2 else f"{len(names)} hosts"
-
-
-def _moment(at: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
-    except (OverflowError, ValueError, OSError):  # a host may say anything
-        return "an unknown time"
-
-
-def _line(text: str) -> None:
-    """Print one line; on a terminal, cut to fit."""
-    from rich.text import Text
-
-    from orchestrator.cli.screen import out, safe
-
-    line = Text(safe(text).replace("\n", " "))
-    if sys.stdout.isatty():
-        line.truncate(out().width, overflow="ellipsis")
-    out().print(line, soft_wrap=True)
