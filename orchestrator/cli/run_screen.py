@@ -77,7 +77,7 @@ class RunScreen:
             say(f"run {record.run} succeeded on {well} of {len(states)} hosts; {left}")
             say(f"  next: ddp-orch fetch {record.run}")
             return 0
-        kinds = {state.stop_kind for state in states}
+        kinds = set() if any(state.state == "failed" for state in states) else {state.stop_kind for state in states}
         if outcome.stopped_for == "interrupted" or "user" in kinds:
             say(f"run {record.run} was stopped; {left}")
             return INTERRUPTED

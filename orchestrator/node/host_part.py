@@ -321,12 +321,15 @@ class HostPart:
         checkpoints.go_back_to(self.attempt.checkpoints, self.attempt.resume)
         for name in os.listdir(self.path("ranks")):
             os.unlink(self.path("ranks", name))
-        self.state.update(ranks={}, agent_exit=None, fail=None, stop=None, cause=None, hung=None, left_over=None, waits_for="")
+        self.state.update(
+            ranks={}, agent_exit=None, fail=None, stop=None, cause=None, hung=None, left_over=None, waits_for=""
+        )
         self.note(
             history=[*self.state["history"], dict(past, ended_at=time.time())][-HISTORY:],
             attempt=self.attempt.number,
             members=members,
             resume=self.attempt.resume,
+            waits_for="",
         )
 
     # --- the whole ---

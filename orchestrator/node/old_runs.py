@@ -14,7 +14,8 @@ import secrets
 import time
 
 from orchestrator.node.parts import remove_tree
-from orchestrator.node.run_reader import FINAL, read_json, supervisor_lives
+from orchestrator.node.run_reader import FINAL, supervisor_lives
+from orchestrator.node.whole_files import read_json
 
 TYPE_CHECKING = False  # typing takes longer to import than all that is looked at
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import DdpOrchError, HostUnreachable
 from orchestrator.logs.lines import LineAssembler
@@ -18,7 +18,7 @@ from orchestrator.model.run_record import FINAL_STATES, HostState, host_state
 from orchestrator.transport.node_program import Conversation, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from orchestrator.logs.rank_files import LogFile
     from orchestrator.model.run_record import HostPart, RunRecord
@@ -102,6 +102,7 @@ class RunFollower:
         self,
         *,
         ranks: Collection[int] | None = None,
+        logs: bool = True,
         keep_on: bool = True,
         owner: bool = False,
     ) -> Outcome:
@@ -109,6 +110,7 @@ class RunFollower:
 
         Args:
             ranks: read these ranks only, and only from their hosts; None reads all, and torchrun's own words.
+            logs: read logs at all, and not states alone.
             keep_on: wait for more.
             owner: the run is ours: when one host fails, stop the others; Ctrl-C stops the run, a second one kills it.
         Raises:
@@ -117,7 +119,9 @@ class RunFollower:
         moves = self._record.max_restarts > 0  # a rank may be on another host in a later attempt
         parts = [part for part in self._record.hosts if ranks is None or moves or set(part.ranks) & set(ranks)]
         for part in parts:
-            self._in_thread(self._read_host, part, None if ranks is None else sorted(ranks), keep_on)
+            order = {"ranks": sorted(ranks or ()) if ranks is not None or not logs else None,
+                     "agent": logs and ranks is None, "follow": keep_on}  # fmt: skip
+            self._in_thread(self._read_host, part, order)
         open_hosts = {part.name for part in parts}
         try:
             while open_hosts:
@@ -158,18 +162,17 @@ class RunFollower:
     def _in_thread(self, task: Callable[..., None], part: HostPart, *rest: object) -> None:
         threading.Thread(target=task, args=(part, *rest), name=f"run-{part.name}", daemon=True).start()
 
-    def _read_host(self, part: HostPart, ranks: list[int] | None, keep_on: bool) -> None:  # noqa: FBT001
+    def _read_host(self, part: HostPart, wanted: Mapping[str, object]) -> None:
         """Read one host's files and states, connecting anew and going on where a lost connection broke off."""
-        offsets = self._offsets(part.name)
+        offsets, keep_on = self._offsets(part.name), wanted["follow"]
         last_heard = time.monotonic()
         wait_s = RETRY_FIRST_S
         while not self._closing.is_set():
             link = None
             try:
                 link = self._pool.link(part.name)
-                order = {"run_dir": part.run_dir, "ranks": ranks, "agent": ranks is None, "follow": keep_on}
                 last: Message | None = None
-                for message in _messages(link, order, offsets):
+                for message in _messages(link, {"run_dir": part.run_dir, **wanted}, offsets):
                     last_heard, wait_s = time.monotonic(), RETRY_FIRST_S
                     self._arrived.put((part.name, message))
                     last = message if "state" in message.body else last
@@ -186,6 +189,9 @@ class RunFollower:
                 self._arrived.put((part.name, ConnectionLost(part.name, why, wait_s, last_heard)))
                 self._closing.wait(wait_s)
                 wait_s = min(wait_s * 2, RETRY_MOST_S)
+            except DdpOrchError as error:  # no such host in this inventory, a login that is refused, ...
+                self._arrived.put((part.name, HostState(part.name, "unreachable", cause=error.message)))
+                break
         self._arrived.put((part.name, None))
 
     def _offsets(self, host: str) -> dict[str, int]:
@@ -322,10 +328,10 @@ def stop_on_host(pool: LinkPool, part: HostPart, why: str, *, grace_s: float, ki
     return host_state(part.name, answer["state"], alive=False)
 
 
-def _messages(link: Link, order: dict[str, Any], offsets: dict[str, int]) -> Iterator[Message]:
+def _messages(link: Link, order: Mapping[str, object], offsets: dict[str, int]) -> Iterator[Message]:
     """Yield what run_reader sends, moving `offsets` on as pieces come."""
     with Conversation(link, "run_reader") as talk:
-        talk.send({"do": "follow", "offsets": offsets, **order})
+        talk.send({"offsets": offsets, **order})
         while (message := talk.receive(SILENCE_S)) is not None:
             if "file" in message.body:
                 offsets[str(message.body["file"])] = int(message.body["offset"]) + len(message.payload)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.workflows.follow_run import Outcome, RunFollower
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
 
     from orchestrator.model.run_record import HostState, RunRecord
     from orchestrator.transport.link_pool import LinkPool
-
-BY_A_USER = ("interrupted", "a signal", "stopped by ")  # how such stop reasons begin; the others follow from a failure
 
 
 def wait_for_run(
@@ -35,15 +32,13 @@ def wait_for_run(
     for part in record.hosts:
         if part.name not in pool.hosts:
             pool.link(part.name)  # says which inventory would do
-    # Parts without ranks have no logs of ranks to send, which may be gigabytes.
-    silent = replace(record, hosts=tuple(replace(part, nproc=0) for part in record.hosts))
     gone = threading.Event()
-    follower = RunFollower(pool, silent, on_event=lambda event: None if gone.is_set() else on_event(event))
+    follower = RunFollower(pool, record, on_event=lambda event: None if gone.is_set() else on_event(event))
     ended: queue.Queue[Outcome | BaseException] = queue.Queue()
 
     def follow() -> None:
         try:
-            ended.put(follower.follow())
+            ended.put(follower.follow(logs=False))
         except BaseException as error:  # noqa: BLE001 - carried to the caller's thread and raised there
             ended.put(error)
 
@@ -63,10 +58,10 @@ def wait_for_run(
 
 def stopped_by_a_user(state: HostState) -> bool:
     """Tell whether somebody ended the run, and not a failure of it."""
-    return state.state == "stopped" and state.stop_reason.startswith(BY_A_USER)
+    return state.state == "stopped" and state.stop_kind == "user"
 
 
 def is_unknown(outcome: Outcome) -> bool:
     """Tell whether it is open how the run ended: well where that can be seen, and a host does not answer."""
     seen = {state.state for state in outcome.states.values()}
-    return "unreachable" in seen and seen <= {"succeeded", "unreachable"}
+    return not outcome.succeeded and "unreachable" in seen and seen <= {"succeeded", "unreachable"}

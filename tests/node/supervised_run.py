@@ -104,7 +104,7 @@ class Run:
 
     def state(self) -> dict[str, Any]:
         with Conversation(self.link, "run_reader") as talk:
-            order = {"do": "follow", "run_dir": str(self.run_dir), "ranks": [], "agent": False, "follow": False}
+            order = {"run_dir": str(self.run_dir), "ranks": [], "agent": False, "follow": False}
             talk.send({**order, "offsets": {}})
             message = talk.receive(10)
         assert message is not None

@@ -8,19 +8,18 @@ from orchestrator.workflows.wait_for_run import is_unknown, stopped_by_a_user
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "by_a_user"),
+    ("state", "kind", "by_a_user"),
     [
-        ("stopped", "interrupted", True),
-        ("stopped", "stopped by alice", True),
-        ("stopped", "a signal", True),
-        ("stopped", "node44 failed", False),
-        ("stopped", "no word from node44 for 7 s", False),
+        ("stopped", "user", True),
+        ("stopped", "failure", False),
+        ("stopped", "silence", False),
+        ("stopped", "timeout", False),
         ("stopped", "", False),
-        ("failed", "interrupted", False),  # a rank had failed before
+        ("failed", "user", False),  # a rank had failed before
     ],
 )
-def test_a_run_that_somebody_ended_did_not_fail(state: str, reason: str, by_a_user: bool) -> None:  # noqa: FBT001
-    assert stopped_by_a_user(HostState("a", state, stop_reason=reason)) is by_a_user
+def test_a_run_that_somebody_ended_did_not_fail(state: str, kind: str, by_a_user: bool) -> None:  # noqa: FBT001
+    assert stopped_by_a_user(HostState("a", state, stop_kind=kind)) is by_a_user
 
 
 @pytest.mark.parametrize(
