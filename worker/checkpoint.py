@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,22 +19,32 @@ if TYPE_CHECKING:
     from torch import nn
 
 KEPT = 2
+FULL_BYTES = 1024 * 1024  # less than this left, with what could be written of the checkpoint still there
 # A training that goes on with other values of these would not be the same training.
 MUST_MATCH = ("model", "dataset", "batch_size", "lr", "seed", "limit_train")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training is: `step` steps of epoch `epoch` are done, `total_steps` in all."""
+    """How far a training is.
+
+    Attributes:
+        epoch: epochs that are done.
+        step: steps of the next one that are done, by as many ranks as now.
+        total_steps: steps in all.
+        seen: images of that epoch that another number of ranks has trained on before these steps.
+    """
 
     epoch: int
     step: int
     total_steps: int
+    seen: int = 0
 
 
 def folder_of(settings: Settings) -> Path:
-    """Return where checkpoints lie."""
-    return settings.output / "checkpoints"
+    """Return where checkpoints lie: where the launcher looks for them, unless the user has chosen another place."""
+    told = os.environ.get("DDP_ORCH_CHECKPOINTS")
+    return Path(told) if told and settings.output == Path() else settings.output / "checkpoints"
 
 
 def write_whole(value: Any, path: Path) -> None:
@@ -55,8 +67,18 @@ def write_whole(value: Any, path: Path) -> None:
         finally:
             os.close(folder)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+        why = "the disk is full" if _disk_is_full(path.parent, error) else error
         new.unlink(missing_ok=True)
-        raise TrainingError(f"{path} cannot be written: {error}") from error
+        raise TrainingError(f"{path} cannot be written: {why}") from error
+
+
+def _disk_is_full(folder: Path, error: Exception) -> bool:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    try:
+        return shutil.disk_usage(folder).free < FULL_BYTES
+    except OSError:
+        return False
 
 
 def save_checkpoint(
@@ -70,6 +92,7 @@ def save_checkpoint(
             "epoch": progress.epoch,
             "step": progress.step,
             "total_steps": progress.total_steps,
+            "seen": progress.seen,
             "world_size": place.world_size,
             "settings": {name: getattr(settings, name) for name in MUST_MATCH},
         }
@@ -81,6 +104,8 @@ def save_checkpoint(
 
 def load_checkpoint(settings: Settings, place: Place, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
     """Take up the training where `--resume` says, and return how far that was.
+
+    More or fewer ranks than before go on with what is left of the epoch; the batch of each stays as it is.
 
     Raises:
         TrainingError: the file is none, or belongs to another training.
@@ -96,14 +121,18 @@ def load_checkpoint(settings: Settings, place: Place, model: nn.Module, optimize
     value = _read(path)
     if value is None:
         raise TrainingError(f"{path} is no checkpoint that can be read")
-    now = {**{name: getattr(settings, name) for name in MUST_MATCH}, "world_size": place.world_size}
-    then = {**value["settings"], "world_size": value["world_size"]}
+    now, then = {name: getattr(settings, name) for name in MUST_MATCH}, value["settings"]
     other = [f"{name} was {then.get(name)}, and is {now[name]}" for name in now if then.get(name) != now[name]]
     if other:
         raise TrainingError(f"{path} belongs to another training: {'; '.join(other)}")
     model.load_state_dict(value["model"])
     optimizer.load_state_dict(value["optimizer"])
-    progress = Progress(int(value["epoch"]), int(value["step"]), int(value["total_steps"]))
+    progress = Progress(int(value["epoch"]), int(value["step"]), int(value["total_steps"]), int(value.get("seen", 0)))
+    before = int(value["world_size"])
+    if before != place.world_size:
+        seen = progress.seen + progress.step * settings.batch_size * before
+        progress = Progress(progress.epoch, 0, progress.total_steps, seen)
+        print(f"rank {place.rank}: {place.world_size} ranks go on for {before}", flush=True)
     print(f"rank {place.rank}: goes on from {path}, epoch {progress.epoch + 1}, step {progress.step}", flush=True)
     return progress
 

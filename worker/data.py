@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gzip
+import itertools
 import shutil
 import struct
 from dataclasses import dataclass
@@ -80,21 +81,33 @@ def load_images(settings: Settings, *, train: bool) -> Images:
     return Images(pixels, labels, SCALES[settings.dataset])
 
 
-def batches_of(images: Images, settings: Settings, place: Place, epoch: int) -> list[list[int]]:
+def batches_of(images: Images, settings: Settings, place: Place, epoch: int, seen: int = 0) -> list[list[int]]:
     """Return this rank's batches of an epoch, as indices: the same ones whenever they are asked for.
 
-    Every rank has as many. DistributedSampler repeats at most world_size - 1 images so that it can; none is left out.
-    A last batch of one image joins the one before it: batch norm cannot take a single one.
+    Every rank has as many. At most world_size - 1 images are repeated so that it can, and none is left out, as
+    DistributedSampler does it. A last batch of one image joins the one before it, since batch norm cannot take a
+    single one; at the end of an epoch that went on with other ranks it may be the only one, and is left out.
+
+    Args:
+        images: the training set.
+        settings: for batch size and seed.
+        place: this rank among how many.
+        epoch: counted from 0.
+        seen: images of the epoch's order that another number of ranks has trained on before. All ranks together go
+            through the order from its start, so what is left is its end.
     """
     sampler: DistributedSampler[Any] = DistributedSampler(
-        images, num_replicas=place.world_size, rank=place.rank, shuffle=True, seed=settings.seed
+        images, num_replicas=1, rank=0, shuffle=True, seed=settings.seed
     )
     sampler.set_epoch(epoch)
-    order = list(sampler)
+    left = list(sampler)[seen:]
+    even = -(-len(left) // place.world_size) * place.world_size
+    order = list(itertools.islice(itertools.cycle(left), even))[place.rank :: place.world_size]
     batches = [order[start : start + settings.batch_size] for start in range(0, len(order), settings.batch_size)]
-    if len(batches) > 1 and len(batches[-1]) == 1:
+    if batches and len(batches[-1]) == 1 and (len(batches) > 1 or seen):
         last = batches.pop()
-        batches[-1] = batches[-1] + last
+        if batches:
+            batches[-1] = batches[-1] + last
     return batches
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +55,8 @@ def parse_settings(argv: list[str] | None = None) -> Settings:
     add("--num-workers", type=_count, default=0, help="processes that load data, for each rank")
     add("--log-every", type=_positive, default=10, help="steps between two lines")
     add("--checkpoint-every", type=_count, default=0, help="steps between two checkpoints; 0: after each epoch")
-    add("--resume", default="none", help="auto (the newest checkpoint that every host has), none, or a file")
+    resume = os.environ.get("DDP_ORCH_RESUME") or "none"  # what ddp-orch restarts a run from
+    add("--resume", default=resume, help="auto (the newest checkpoint that every host has), none, or a file")
     add("--output", type=_path, default=".", help="where my_net.pth, checkpoints/ and metrics.jsonl go")
     add("--grad-compression", choices=["none", "bf16"], default="none", help="bf16 halves the gradients' way")
     add("--timeout", dest="timeout_s", type=float, default=1800.0, help="seconds until a collective gives up")

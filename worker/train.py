@@ -13,13 +13,14 @@ a checkpoint, and end with exit code 143; `--resume auto` goes on from there.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from checkpoint import Progress, load_checkpoint, save_checkpoint, write_whole
-from data import Images, batches_of, load_images, loader, prepare_data
 from metrics import Metrics
 from model import build_model
 from process_group import Place, process_group
@@ -27,6 +28,8 @@ from settings import Settings, parse_settings
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
+
+from data import Images, batches_of, load_images, loader, prepare_data
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -62,6 +65,8 @@ class Trainer:
     def run(self) -> bool:
         """Train to the end; False when a SIGTERM came first, and a checkpoint was written."""
         progress = load_checkpoint(self.settings, self.place, self.net, self.optimizer)
+        if progress.total_steps:
+            self.metrics.go_back_to(progress.total_steps)
         try:
             while progress.epoch < self.settings.epochs:
                 progress, finished = self.epoch(progress)
@@ -75,14 +80,14 @@ class Trainer:
     def epoch(self, progress: Progress) -> tuple[Progress, bool]:
         """Train one epoch, or the rest of it; return how far it is now, and whether it was not broken off."""
         epoch, total = progress.epoch, progress.total_steps
-        batches = batches_of(self.train_set, self.settings, self.place, epoch)
+        batches = batches_of(self.train_set, self.settings, self.place, epoch, progress.seen)
         steps = len(batches)
         self.model.train()
         mark, seen = time.perf_counter(), 0
         feed = loader(self.train_set, batches[progress.step :], self.settings)
         for step, (pixels, labels) in enumerate(feed, start=progress.step + 1):
             # Dropout depends on this alone, so that a resumed training draws what an uninterrupted one would.
-            torch.manual_seed(hash((self.settings.seed, epoch, step, self.place.rank)) % 2**63)
+            torch.manual_seed(hash((self.settings.seed, epoch, progress.seen + step, self.place.rank)) % 2**63)
             loss = self.step(pixels, labels)
             total, seen = total + 1, seen + len(labels)
             if step % self.settings.log_every == 0 or step == steps:
@@ -93,9 +98,10 @@ class Trainer:
                     f"loss {value:.4f} {rate:.0f} images/s",
                     flush=True,
                 )
+                self.say_how_far(f"epoch {epoch + 1}/{self.settings.epochs} step {step}/{steps} loss {value:.4f}")
                 self.metrics.add(total, epoch=epoch + 1, loss=value, images_per_s=rate * self.place.world_size)
                 mark, seen = time.perf_counter(), 0
-            done = Progress(epoch, step, total)
+            done = Progress(epoch, step, total, progress.seen)
             if step < steps and self.should_stop(step):
                 self.checkpoint(done)
                 return done, False
@@ -132,6 +138,14 @@ class Trainer:
         save_checkpoint(self.settings, self.place, self.net, self.optimizer, progress)
         if self.place.rank == 0:
             print(f"checkpoint after epoch {progress.epoch + (progress.step > 0)}, step {progress.step}", flush=True)
+
+    def say_how_far(self, text: str) -> None:
+        """Tell the launcher how far the training is, where it wants to know; a failure to do so is none of training."""
+        path = os.environ.get("DDP_ORCH_PROGRESS")
+        if path and self.place.local_rank == 0:
+            with contextlib.suppress(OSError):
+                Path(path + ".new").write_text(text + "\n")
+                Path(path + ".new").replace(path)
 
     def evaluate(self, epoch: int, total: int) -> None:
         """Test the model as my_net.pth will hold it."""

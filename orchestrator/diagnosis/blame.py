@@ -27,7 +27,7 @@ _FOLLOWS = re.compile(
 )
 _TERMINATED = (-15, -2, 143)  # how torchrun ends the others; 143: a worker that caught TERM and said so
 _RAISED, _ASKED = "Traceback (most recent call last)", "KeyboardInterrupt"
-_NO_ROOM = re.compile(r"No space left on device|Errno 28|ENOSPC|Disk quota exceeded")
+_NO_ROOM = re.compile(r"No space left on device|Errno 28|ENOSPC|Disk quota exceeded|the disk is full")
 # What a failure is, from the one that needs no other to that which needs one.
 _OWN, _HOST, _EARLY, _AGENT, _FOLLOWED, _ENDED = range(6)
 

@@ -12,12 +12,13 @@ import checkpoint
 import process_group
 import pytest
 import torch
-from data import Images, batches_of, check_files, load_images, prepare_data
 from model import build_model
 from process_group import Place, TrainingError, choose_device
 from settings import Settings, parse_settings
 from train import evaluate
 from worker_runs import write_idx
+
+from data import Images, batches_of, check_files, load_images, prepare_data
 
 pytestmark = pytest.mark.torch
 
@@ -49,6 +50,23 @@ def test_each_epoch_has_an_order_of_its_own_that_is_the_same_when_asked_again() 
     first, again, next_one = (batches_of(images(50), chosen, place(), epoch) for epoch in (1, 1, 2))
     assert first == again
     assert first != next_one
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (3, 2), (4, 3)])
+def test_an_epoch_that_goes_on_with_more_or_fewer_ranks_sees_each_image_once(before: int, after: int) -> None:
+    chosen, count, done = settings("--batch-size", "8"), 240, 3
+    first = [batches_of(images(count), chosen, place(rank, before), 2)[:done] for rank in range(before)]
+    seen = done * 8 * before
+    rest = [batches_of(images(count), chosen, place(rank, after), 2, seen) for rank in range(after)]
+    used = [index for part in (first, rest) for rank in part for batch in rank for index in batch]
+    assert set(used) == set(range(count))
+    assert len(used) - count < after  # repeated so that every rank has as many
+    assert len({tuple(map(len, batches)) for batches in rest}) == 1
+
+
+def test_an_epoch_of_which_nothing_is_left_has_no_batches() -> None:
+    assert batches_of(images(32), settings("--batch-size", "8"), place(), 0, seen=32) == []
+    assert batches_of(images(33), settings("--batch-size", "8"), place(), 0, seen=32) == []
 
 
 def test_a_last_batch_of_one_joins_the_one_before_it() -> None:
@@ -237,7 +255,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_whole(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(TrainingError, match=r"step-00000001\.pt cannot be written: .*No space left on device"):
+    with pytest.raises(TrainingError, match=r"step-00000001\.pt cannot be written: the disk is full"):
         checkpoint.write_whole({"total_steps": 2}, path)
     assert checkpoint._read(path) == {"total_steps": 1}
     assert [file.name for file in tmp_path.iterdir()] == [path.name]

@@ -78,6 +78,32 @@ def test_a_training_that_was_killed_or_ended_and_resumed_ends_as_one_that_was_no
         assert_equal(tmp_path / "whole.pth", tmp_path / f"{name}.pth")
 
 
+def test_a_restart_goes_on_from_the_named_checkpoint_with_fewer_ranks(
+    digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints, progress = tmp_path / "checkpoints-of-the-run", tmp_path / "progress"
+    monkeypatch.setenv("DDP_ORCH_CHECKPOINTS", str(checkpoints))
+    monkeypatch.setenv("DDP_ORCH_PROGRESS", str(progress))
+    words = ["--data-dir", str(digits), "--epochs", "2", "--batch-size", "10", "--log-every", "1"]
+    words += ["--checkpoint-every", "2"]
+    process = start(TINY, *words, cwd=tmp_path, processes=2, TINY_PAUSE="0.1")
+    wait_for_line(process, r"epoch 1 step 7/10 rank 0")
+    for worker in children(process.pid):
+        os.kill(worker, signal.SIGKILL)
+    process.communicate(timeout=60)
+    saved = sorted(path.name for path in checkpoints.glob("*.pt"))
+    assert saved == ["step-00000004.pt", "step-00000006.pt"]
+    assert re.fullmatch(r"epoch 1/2 step [78]/10 loss \d\.\d+\n", progress.read_text())
+    resume = str(checkpoints / saved[0])  # not the newest: the other host has no newer one
+    out = run(TINY, *words, cwd=tmp_path, processes=1, DDP_ORCH_RESUME=resume)
+    assert f"goes on from {resume}, epoch 1, step 0" in out
+    assert "1 ranks go on for 2" in out
+    # 200 images: 4 steps of 2 x 10 are done, so that 120 are left, 12 steps of one rank; then an epoch of 20.
+    assert re.findall(r"epoch (\d) step 1/(\d+)", out) == [("1", "12"), ("2", "20")]
+    steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [*range(1, 17), 16, *range(17, 37), 36]  # none twice, but for the tests after the epochs
+
+
 def wait_for_line(process: subprocess.Popen[str], pattern: str) -> None:
     assert process.stdout is not None
     for line in process.stdout:
