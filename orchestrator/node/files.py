@@ -10,6 +10,7 @@ Sent as a node program it takes one message, below the account's own WORKDIR, an
         answers {"files": [[PATH, SIZE, SHA256], ...]}: what the run made or changed
     {"do": "send", "run_dir", "paths": [...]}
         answers {"path", "z", "payload"} and bytes for each, in pieces; {"path", "sha256"} after each
+    {"do": "manifest", "run_dir"}  answers {"manifest": {...}}: what was started, {} where it does not say
 An ENTRY is [PATH, KIND, MODE, SIZE, SHA256 or TARGET], KIND one of "file", "link", "dir".
 A snapshot (code/) is made under another name, made read-only, and renamed: it is whole, or not there. A data folder is
 filled file by file, and nothing in it is removed. Standard library only, Python 3.8 or newer, Linux.
@@ -31,6 +32,7 @@ import zlib
 from typing import Any, Tuple
 
 from orchestrator.node.parts import remove_tree
+from orchestrator.node.whole_files import read_json, sync_file_system, write_whole
 
 PIECE_BYTES = 1 << 18
 FICLONE = 0x40049409  # <linux/fs.h>: share the blocks where the file system can
@@ -144,13 +146,10 @@ class Receiver:
         self.work = self.path
         # What a data folder held after the last sync: large files are not read again while size and time stand.
         self.seen_path = os.path.join(os.path.dirname(self.path), "." + name + ".seen")
-        self.seen: dict[str, list[Any]] = {}
+        self.seen = {} if self.is_code else read_json(self.seen_path)
         if self.is_code:
             self._sweep()
             self.work = os.path.join(os.path.dirname(self.path), ".incoming-" + secrets.token_hex(6))
-        elif os.path.exists(self.seen_path):
-            with open(self.seen_path) as stream:
-                self.seen = json.load(stream)
 
     def missing(self) -> list[int]:
         """Return the files that have to be sent; those that lie in an older snapshot are taken from there."""
@@ -250,9 +249,8 @@ class Receiver:
             if kind == "file":
                 found = os.lstat(os.path.join(self.path, path))
                 seen[path] = [found.st_size, found.st_mtime_ns, digest]
-        with open(self.seen_path + ".new", "w") as stream:
-            json.dump(seen, stream)
-        os.replace(self.seen_path + ".new", self.seen_path)
+        sync_file_system(self.path)  # what is noted here is not read again: it must outlive a power cut
+        write_whole(self.seen_path, seen)
 
     def _older_files(self) -> dict[str, str]:
         """Return digest -> path over the newest snapshots, by the index that each one has beside it."""
@@ -296,8 +294,7 @@ def receive_folder(order: dict[str, Any], workdir: str) -> None:
                 receiver.finish_file(index)
         receiver.commit()
         if receiver.is_code:
-            with open(receiver.path + ".index", "w") as stream:
-                json.dump(receiver.entries, stream)
+            write_whole(receiver.path + ".index", receiver.entries)
     except BaseException:
         receiver.abandon()
         raise
@@ -331,7 +328,8 @@ def copy_for_run(order: dict[str, Any], workdir: str) -> None:
                 os.mkdir(os.path.join(to, name), 0o755)
             else:
                 copy_file(path, os.path.join(to, name))
-    shutil.copyfile(source + ".index", os.path.join(run_dir, "snapshot.json"))
+    with open(source + ".index") as stream:
+        write_whole(os.path.join(run_dir, "snapshot.json"), json.load(stream))
     send({"path": target})
 
 
@@ -385,6 +383,8 @@ def main() -> None:
             copy_for_run(order, workdir)
         elif order["do"] == "list":
             list_outputs(order)
+        elif order["do"] == "manifest":
+            send({"manifest": read_json(os.path.join(order["run_dir"], "manifest.json"))})
         else:
             send_files(order)
     except Refused as error:

@@ -1,18 +1,21 @@
 """The controller's own record of runs: a convenience; what happened is on the hosts.
 
 STATE/runs/RUN/record.json    the run as it was started
+STATE/runs/RUN/manifest.json  what exactly was started (see runs/run_manifest.py)
 STATE/runs/RUN/logs/          what was seen of each rank's log files
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import DdpOrchError
 from orchestrator.model.run_record import record_from_json
@@ -51,19 +54,23 @@ class LocalStore:
         Raises:
             DdpOrchError: the folder cannot be written.
         """
-        target = self._runs / record.run / "record.json"
+        self._write(record.run, "record.json", record.to_json())
+
+    def save_manifest(self, run: str, manifest: Mapping[str, Any]) -> None:
+        """Write a run's manifest beside its record.
+
+        Raises:
+            DdpOrchError: the folder cannot be written.
+        """
+        self._write(run, "manifest.json", manifest)
+
+    def load_manifest(self, run: str) -> dict[str, Any]:
+        """Return a run's manifest, or an empty one where there is none that can be read."""
         try:
-            self.log_folder(record.run)
-            new = target.with_suffix(".new")
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w") as stream:
-                json.dump(record.to_json(), stream, indent=1)
-            new.replace(target)
-        except OSError as error:
-            raise DdpOrchError(
-                f"the run's record cannot be written: {target}: {error.strerror}",
-                try_this="set XDG_STATE_HOME to a folder that can be written",
-            ) from error
+            body = json.loads((self._runs / run / "manifest.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return body if isinstance(body, dict) else {}
 
     def load(self, run: str) -> RunRecord | None:
         """Return a run's record, or None where there is none that can be read."""
@@ -103,3 +110,40 @@ class LocalStore:
         for path in (self._runs.parent, self._runs, self._runs / run, folder):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
+
+    def _write(self, run: str, name: str, body: Mapping[str, Any]) -> None:
+        target = self._runs / run / name
+        try:
+            self.log_folder(run)
+            _write_whole(target, json.dumps(body, indent=1).encode())
+        except OSError as error:
+            raise DdpOrchError(
+                f"what was started cannot be written down: {target}: {error.strerror}",
+                try_this="set XDG_STATE_HOME to a folder that can be written",
+            ) from error
+
+
+def _write_whole(path: Path, text: bytes) -> None:
+    """Put a file in the place of another, so that a kill or a power cut leaves the old one or the new one.
+
+    Raises:
+        OSError: it cannot be written; the old file is as it was, and nothing lies beside it.
+    """
+    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())  # before the rename, or the new name could outlive a power cut without its content
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems sync no folders
+            raise
+    finally:
+        os.close(folder)
