@@ -21,7 +21,7 @@ def test_the_wheel_carries_the_worker_as_data_and_the_node_programs(tmp_path: Pa
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"orchestrator"}
     assert {f"orchestrator/bundled_worker/{path.name}" for path in (ROOT / "worker").glob("*.py")} <= names
     assert {f"orchestrator/node/{path.name}" for path in (ROOT / "orchestrator" / "node").glob("*.py")} <= names
-    assert "ddp-orch = orchestrator.cli.main:main" in entry
+    assert "ddp-orch = orchestrator.cli.__main__:main" in entry
 
 
 def test_the_base_dependencies_have_no_torch() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.cli.env_values import take_value
 from orchestrator.cli.options import (
     check_options,
     chosen_checks,
@@ -57,9 +58,10 @@ def run(
     from orchestrator.workflows.launch_run import Request, launch_run
     from orchestrator.workflows.project import find_project
 
+    env = _env(env_words)  # first: what is started from here on (ssh, git) must not inherit it
     chosen = chosen_inventory(inventory, hosts, exclude)
     request = Request(
-        find_project(script, module, project, script_args), backend, _env(env_words), data, despite_failures,
+        find_project(script, module, project, script_args), backend, env, data, despite_failures,
         chosen_checks(only, skip, ignore),
         RunPolicy(max_restarts, min_hosts, wait_for_hosts, hang_after, timeout),
     )  # fmt: skip
@@ -80,11 +82,12 @@ def _env(words: tuple[str, ...]) -> dict[str, str]:
     from orchestrator.errors import UsageError
 
     chosen = {}
-    for word in words:
+    for word in dict.fromkeys(words):
         name, given, value = word.partition("=")
         if not name.isidentifier() or not name.isascii():
             raise UsageError(f"--env {name}: that is no name for a variable", try_this="--env NAME or --env NAME=VALUE")
-        if not given and name not in os.environ:
+        hidden = value if given else take_value(name)
+        if hidden is None and name not in os.environ:
             raise UsageError(f"--env {name}: this shell has no variable of that name", try_this=f"export {name}=...")
-        chosen[name] = value if given else os.environ[name]
+        chosen[name] = os.environ[name] if hidden is None else hidden
     return chosen
