@@ -134,7 +134,7 @@ def _write_whole(path: Path, text: bytes) -> None:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
             stream.write(text)
             stream.flush()
-            os.fsync(stream.fileno())  # before the rename, or the new name could outlive a power cut without its content
+            os.fsync(stream.fileno())  # before the rename: a name may outlive a power cut without its content
         new.replace(path)
     except BaseException:
         new.unlink(missing_ok=True)

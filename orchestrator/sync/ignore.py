@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pathspec import GitIgnoreSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pathspec.pattern import RegexPattern
@@ -98,6 +99,30 @@ def rules_for_project(folder: Path) -> IgnoreRules:
     for parent in reversed(on_the_way):
         rules = IgnoreRules(parent, rules, _lines(top / ".git" / "info" / "exclude") if parent == top else ())
     return rules if rules is not None else IgnoreRules(folder)
+
+
+def sent_paths(folder: Path, paths: Iterable[str]) -> list[str]:
+    """Return those of a project's files that its rules let be sent.
+
+    Args:
+        folder: absolute path of the project.
+        paths: relative, with slashes; they need not be there.
+    """
+    known: dict[Path, IgnoreRules | None] = {folder: rules_for_project(folder)}  # None: nothing in it is sent
+
+    def rules_in(place: Path) -> IgnoreRules | None:
+        if place not in known:
+            above = rules_in(place.parent)
+            left_out = above is None or above.ignores(place, is_folder=True)
+            known[place] = None if left_out else IgnoreRules(place, above)
+        return known[place]
+
+    found = []
+    for path in paths:
+        rules = rules_in((folder / path).parent)
+        if rules is not None and not rules.ignores(folder / path, is_folder=False):
+            found.append(path)
+    return found
 
 
 def _rules(lines: list[str]) -> list[Rule]:

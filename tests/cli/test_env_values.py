@@ -30,7 +30,7 @@ COMMAND = [sys.executable, "-m", "orchestrator.cli"]
         (["run", "--env", "A=1", "--", "--env", "B=2"], ["run", "--env", "A", "--", "--env", "B=2"], {"A": "1"}),
         (["run", "--env", "--", "A=1"], ["run", "--env", "--", "A=1"], {}),
         (["--", "run", "--env", "A=1"], ["--", "run", "--env", "A"], {"A": "1"}),
-        (["lab", "exec", "h", "docker", "run", "--env", "A=1"], ["lab", "exec", "h", "docker", "run", "--env", "A=1"], {}),
+        (["lab", "exec", "h", "env", "--env", "A=1"], ["lab", "exec", "h", "env", "--env", "A=1"], {}),
         (["--env", "A=1"], ["--env", "A=1"], {}),
         ([], [], {}),
     ],
@@ -77,7 +77,7 @@ def test_the_value_is_gone_from_the_process_list_before_anything_is_loaded(tmp_p
     started = time.monotonic()
     cmdline = Path(f"/proc/{process.pid}/cmdline")
     while secret in cmdline.read_text() or b"orchestrator" not in cmdline.read_bytes():
-        assert time.monotonic() < started + 5
+        assert time.monotonic() < started + 30
         time.sleep(0.001)
     assert "--env\0SECRET\0" in cmdline.read_text()
     with fifo.open("w") as stream:
@@ -90,17 +90,13 @@ def test_the_value_is_gone_from_the_process_list_before_anything_is_loaded(tmp_p
 @pytest.mark.parametrize("word", ["{}", "={}", "A B={}", "1={}", "A-{}"])
 def test_a_bad_name_is_told_without_the_value(word: str) -> None:
     secret = "s3cr3t" + secrets.token_hex(8)
-    done = subprocess.run(
-        [*COMMAND, "run", "--env", word.format(secret)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*COMMAND, "run", "--env", word.format(secret)], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     if "=" in word:
         assert secret not in done.stdout + done.stderr
 
 
 def test_a_value_too_long_for_the_environment_is_told() -> None:
-    done = subprocess.run(
-        [*COMMAND, "run", "--env", "A=" + "x" * 131_060], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*COMMAND, "run", "--env", "A=" + "x" * 131_060], capture_output=True, text=True, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert done.stderr.startswith("error: --env: Argument list too long\n")
