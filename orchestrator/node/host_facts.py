@@ -34,7 +34,10 @@ TRAINING = re.compile(
     r"python\S* .*(-m torch\.distributed\.(run|launch)|/(torchrun|deepspeed|horovodrun)|/accelerate launch)( |$)"
 )
 OLD_S = 600.0  # a run that is just being copied is not left over
-ENV_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+# As in model/masking.py.
+ENV_SECRET = re.compile(
+    "TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|PRIVATE|SESSION|SIGNATURE|WEBHOOK|DSN|_PWD", re.IGNORECASE
+)
 
 
 def account() -> Dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from orchestrator.model.masking import looks_secret, without_credentials
 from orchestrator.preflight.majority import agree
 from orchestrator.preflight.question import Question
 
@@ -28,7 +28,6 @@ NAMES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "LD_LIBRARY_PATH", "LD_PRELOAD")
 # Ranks that disagree about these fail or hang; the others cost time or change numbers.
 FATAL = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_NET", "NCCL_IB_DISABLE", "NCCL_SOCKET_FAMILY", "NCCL_COMM_ID", "NCCL_HOSTID",
          "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_BUFFSIZE", "NCCL_NTHREADS")  # fmt: skip
-SECRET = re.compile("TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH")
 # A host's own business, judged by other checks or set by `run`; paths differ between hosts without harm.
 OWN = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH",
        "NCCL_DEBUG_FILE", "NCCL_TOPO_FILE", "TORCH_HOME", "NCCL_IB_GID_INDEX")  # fmt: skip
@@ -49,8 +48,8 @@ def ask(survey: Survey) -> Iterator[Finding]:
             judge = QUESTION.fail if fatal else QUESTION.warn
             yield judge(
                 name,
-                f"{variable}={here[name]}" if here[name] else f"{variable} is not set",
-                wanted=f"{variable}={common.value}, as on {common.held_by}"
+                f"{variable}={without_credentials(here[name])}" if here[name] else f"{variable} is not set",
+                wanted=f"{variable}={without_credentials(common.value)}, as on {common.held_by}"
                 if common.value
                 else f"not set, as on {common.held_by}",
                 try_this=f"set it for all hosts in the inventory (env:), or see on the host: grep -n {variable} "
@@ -71,5 +70,5 @@ def _values(host: Host, facts: Facts) -> Mapping[str, str]:
         if (name.startswith(PREFIXES) or name in NAMES)
         and name not in OWN
         and not name.startswith(gpu_only)
-        and not SECRET.search(name)  # of the inventory: the probe sends none
+        and not looks_secret(name)  # of the inventory: the probe sends none
     }

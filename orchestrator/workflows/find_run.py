@@ -187,6 +187,33 @@ def find_run(pool: LinkPool, store: LocalStore, run: str | None) -> RunRecord:
     raise UsageError(f"{what} on {', '.join(pool.hosts)}", try_this="ddp-orch ps --all" if run else "ddp-orch run")
 
 
+def find_manifest(pool: LinkPool, store: LocalStore, run: str | None) -> Mapping[str, Any]:
+    """Return what exactly a run started: from the controller's own records, else from the first host that has it.
+
+    Raises:
+        UsageError: there is no such run, or nobody wrote that down.
+        HostUnreachable: no host could be asked.
+    """
+    if run and (known := store.load_manifest(run)):
+        return known
+    record = find_run(pool, store, run)
+    if known := store.load_manifest(record.run):
+        return known
+    missing: list[HostUnreachable] = []
+    for part in record.hosts:
+        try:
+            with Conversation(pool.link(part.name), "files") as talk:
+                answer = talk.ask({"do": "manifest", "run_dir": part.run_dir}, timeout_s=LIST_DEADLINE_S)
+        except HostUnreachable as error:
+            missing.append(error)
+            continue
+        if found := mapping(answer, "manifest"):
+            return found
+    if len(missing) == len(record.hosts):
+        raise missing[0]
+    raise UsageError(f"nobody has written down what exactly run {record.run} started", try_this="ddp-orch ps --all")
+
+
 def _record(run: Mapping[str, Any]) -> RunRecord | None:
     body = run.get("record")
     try:

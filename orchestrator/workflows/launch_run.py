@@ -21,6 +21,9 @@ from orchestrator.model.run_events import Prepared, Step
 from orchestrator.model.run_policy import RunPolicy
 from orchestrator.model.run_record import HostPart, RunRecord
 from orchestrator.preflight.all_checks import Choice
+from orchestrator.preflight.nvidia_smi import read_nvidia_smi
+from orchestrator.runs.run_manifest import Code, host_manifest, run_manifest
+from orchestrator.sync.git_state import GitLook
 from orchestrator.transport.fan_out import failures, on_all_hosts
 from orchestrator.transport.node_program import Conversation, program_text
 from orchestrator.workflows.check_hosts import Purpose, check_hosts
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.model.facts import Facts
     from orchestrator.model.host import Inventory
     from orchestrator.model.plan import Backend, HostLaunch, LaunchPlan
+    from orchestrator.preflight.nvidia_smi import Gpu
     from orchestrator.runs.local_store import LocalStore
     from orchestrator.transport.link_pool import LinkPool
     from orchestrator.workflows.project import Project
@@ -60,7 +64,7 @@ class Request:
 
     project: Project
     backend: Backend | None
-    env: Mapping[str, str]
+    env: Mapping[str, str] = field(repr=False)
     data: Path | None
     despite_failures: bool = False
     choice: Choice = field(default_factory=Choice)
@@ -135,6 +139,7 @@ def launch_run(
         RunFailed: a host could not start its part; those that could have been stopped again.
     """
     plan = make_plan(inventory, run=run or new_run_name(), backend=request.backend)
+    git = GitLook(request.project.folder)
     other = backends_in_script(request.project) - {plan.backend}
     if other:
         on_event(Warned(f"{request.project.script[0]} names its backend itself: {', '.join(sorted(other))} is used, "
@@ -168,7 +173,7 @@ def launch_run(
     )
     store.save(record)
     secret = secrets.token_hex(32)
-    orders = {}
+    orders, told = {}, []
     for launch in plan.launches:
         name = launch.host.name
         settings = _settings(plan, launch, request, facts[name], data_dir=data_dirs[name],
@@ -176,6 +181,13 @@ def launch_run(
         on_event(Prepared(name, settings))
         orders[name] = _order(plan, launch, record, request, settings=settings, facts=facts[name],
                               data_dir=data_dirs[name], secret=secret)  # fmt: skip
+        told.append(host_manifest(launch.host, parts[launch.node_rank], orders[name], settings=settings,
+                                  given=request.env, facts=facts[name], gpus=_gpus(facts[name])))  # fmt: skip
+    code = Code(str(request.project.folder), request.project.bundled, synced.files, synced.size_bytes, git.result())
+    manifest = run_manifest(record, code, told)
+    store.save_manifest(plan.run, manifest)
+    for order in orders.values():
+        order["manifest"] = manifest
     on_event(Step(f"starting run {plan.run}: {plan.world_size} ranks on {_count(plan)}, backend {plan.backend}"))
     ways = {name: _ways(name, record, facts[name]) for name in orders}
     started = StartedRun(record, orders, ways)
@@ -241,6 +253,10 @@ def _settings(
         run_dir=run_dir,
     )
     return settings_for(plan, launch, situation)
+
+
+def _gpus(facts: Facts) -> tuple[Gpu, ...]:
+    return read_nvidia_smi(facts.nvidia_smi).gpus if facts.nvidia_smi else ()
 
 
 def _order(

@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.sync import git_state as module
 from orchestrator.sync.git_state import MOST_DIFF_BYTES, GitLook, GitState, git_state
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +66,7 @@ def test_the_diff_gives_back_what_ran(project: Path, tmp_path: Path) -> None:
     assert state.dirty
     assert state.untracked == (".ddpignore", "new.py")
     again = tmp_path / "again"
-    subprocess.run(["git", "clone", "-q", str(project), str(again)], check=True)  # noqa: S607
+    subprocess.run(["git", "clone", "-q", str(project), str(again)], check=True)
     subprocess.run(["git", "apply", "-"], input=state.diff, text=True, check=True, cwd=again)
     assert (again / "train.py").read_text() == "two é\n"
     assert not (again / "pkg" / "mod.py").exists()
@@ -234,5 +237,5 @@ def test_a_git_that_hangs_costs_the_run_no_more_than_its_time(
     assert state.notes == ("git gave no answer within 1 s",)
     time.sleep(0.5)
     monkeypatch.undo()
-    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout  # noqa: S607
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert str(slow) not in left
