@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from checkpoint import Progress, load_checkpoint, save_checkpoint, write_whole
-from data import Images, batches_of, load_images, loader, prepare_data
 from metrics import Metrics
 from model import build_model
 from process_group import Place, process_group
@@ -29,6 +28,8 @@ from settings import Settings, parse_settings
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
+
+from data import Images, batches_of, load_images, loader, prepare_data
 
 if TYPE_CHECKING:
     from types import FrameType

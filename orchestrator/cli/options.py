@@ -53,17 +53,19 @@ def check_options(command: F) -> F:
 
 
 def policy_options(command: F) -> F:
-    """Add --max-restarts, --min-hosts, --wait-for-hosts, --hang-after and --timeout."""
-    from orchestrator.cli.amounts import seconds
+    """Add --max-restarts, --min-hosts, --wait-for-hosts, --hang-after, --timeout and --log-limit."""
+    from orchestrator.cli.amounts import seconds, size_bytes
 
     for option in (
+        click.option("--log-limit", type=size_bytes, default="0", metavar="SIZE",
+                     help="Keep on the hosts only the newest SIZE of each rank's standard output, and error: 2GB."),
         click.option("--timeout", type=seconds, default="0s", metavar="TIME",
                      help="End the run after this time, with exit code 124: 90m, 12h."),
         click.option("--hang-after", type=seconds, metavar="TIME",
                      help="Take the run for hung when no rank has printed anything for so long, and say which rank the "
                           "others wait for. 15 minutes for the bundled worker, else off."),
         click.option("--wait-for-hosts", type=seconds, metavar="TIME",
-                     help="How long a lost host may take to come back: 10 minutes, with --min-hosts 1."),
+                     help="How long a lost host may take to come back. Default: 10m, with --min-hosts 1m."),
         click.option("--min-hosts", type=click.IntRange(min=1), metavar="K",
                      help="When a host stays away, restart on those that are left, if they are at least K."),
         click.option("--max-restarts", type=click.IntRange(min=0), default=0, metavar="N",

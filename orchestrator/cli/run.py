@@ -39,8 +39,8 @@ def run(
     inventory: str | None, hosts: tuple[str, ...], exclude: tuple[str, ...], script: str | None, module: str | None,
     project: str | None, backend: Backend | None, script_args: tuple[str, ...], data: Path | None,
     env_words: tuple[str, ...], detach: bool, max_restarts: int, min_hosts: int | None, wait_for_hosts: int | None,
-    hang_after: int | None, timeout: int, only: tuple[str, ...], skip: tuple[str, ...], ignore: tuple[str, ...],
-    despite_failures: bool, accept_new_host_keys: bool, ask_pass: bool,
+    hang_after: int | None, timeout: int, log_limit: int, only: tuple[str, ...], skip: tuple[str, ...],
+    ignore: tuple[str, ...], despite_failures: bool, accept_new_host_keys: bool, ask_pass: bool,
 ) -> int:  # fmt: skip
     """Check the hosts, send the code, start torchrun everywhere, and stream the logs.
 
@@ -63,7 +63,7 @@ def run(
     request = Request(
         find_project(script, module, project, script_args), backend, env, data, despite_failures,
         chosen_checks(only, skip, ignore),
-        RunPolicy(max_restarts, min_hosts, wait_for_hosts, hang_after, timeout),
+        RunPolicy(max_restarts, min_hosts, wait_for_hosts, hang_after, timeout, log_limit),
     )  # fmt: skip
     store, screen = LocalStore(state_folder(os.environ)), RunScreen()
     with opened(chosen, accept_new_host_keys=accept_new_host_keys, ask_pass=ask_pass) as pool:

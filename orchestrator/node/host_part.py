@@ -147,12 +147,19 @@ class HostPart:
         for name in os.listdir(self.path("logs")):
             sizes[name] = os.stat(self.path("logs", name)).st_size
             if self.order["log_limit"] and name.startswith("rank"):
-                log_limit.bound(self.path("logs", name), int(self.order["log_limit"]))
+                self._bound(self.path("logs", name))
         for path in (self.path("progress"), self.attempt.checkpoints):
             if os.path.exists(path):
                 sizes[path] = os.stat(path).st_mtime_ns
         if sizes != self.sizes:
             self.sizes, self.progress_at = sizes, time.monotonic()
+
+    def _bound(self, path: str) -> None:
+        try:
+            log_limit.bound(path, int(self.order["log_limit"]))
+        except OSError as error:
+            sys.stderr.write("logs are not bounded here: %s\n" % error)  # in supervisor.log, once
+            self.order["log_limit"] = 0
 
     # --- one attempt ---
 

@@ -87,6 +87,8 @@ class Logs:
                     offset = past_hole(stream.fileno(), self._offsets.get(name, 0))
                     stream.seek(offset)
                     piece = stream.read(PIECE_BYTES)
+                    if piece and past_hole(stream.fileno(), offset) != offset:
+                        continue  # given up while we read it: the next round begins after it
             except OSError:
                 continue  # not there any more
             if piece:
