@@ -120,6 +120,8 @@ _verb("kill", "Cut HOST's power: nothing more on the wire, and no connection clo
 _verb("start", "Switch HOST on again; its disk is as it was.")
 _verb("cut", "Pull HOST's network cable.")
 _verb("heal", "Plug HOST's network cable in again.")
+_verb("fill", "Leave no room on HOST's disk.")
+_verb("clear", "Give HOST's disk its room back.")
 
 
 @lab.command()
@@ -129,3 +131,21 @@ _verb("heal", "Plug HOST's network cable in again.")
 def rate(host: str, limit: str, name: str) -> None:
     """Limit HOST's link in both directions: 100mbit, 1gbit, or off."""
     _load(name).rate(host, limit)
+
+
+@lab.command()
+@click.argument("host")
+@click.argument("limit")
+@named
+def memory(host: str, limit: str, name: str) -> None:
+    """Limit what HOST's processes may take together from now on: 256m, or off. Beyond it the kernel kills one."""
+    _load(name).memory(host, limit)
+
+
+@lab.command(context_settings={"ignore_unknown_options": True})
+@click.argument("host")
+@click.argument("ahead_s", type=int, metavar="SECONDS")
+@named
+def clock(host: str, ahead_s: int, name: str) -> None:
+    """Set HOST's clock SECONDS ahead for all that logs in from now on; 0 puts it right. Needs libfaketime."""
+    _load(name).clock(host, ahead_s)

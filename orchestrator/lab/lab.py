@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
+import os
 import shutil
 import socket
 import time
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import LabError
-from orchestrator.lab import client_files, network
+from orchestrator.lab import client_files, memory, network
 from orchestrator.lab.boot import HOST_PATH, SSHD_PID, boot, sshd_config
 from orchestrator.lab.network import run
 from orchestrator.lab.places import (
@@ -229,6 +230,8 @@ class Lab:
         for path in NAMESPACES.glob(f"{self.bridge}-*"):
             _end(path.name)
             run("ip", "netns", "del", path.name, check=False)
+        for group in memory.groups_of(self.bridge):
+            memory.lift(group)
         network.remove_bridge(self.bridge)
         for where in reversed(mounts_under(self.folder)):
             run("umount", "-l", where, check=False)
@@ -264,6 +267,7 @@ class Lab:
         with locked():
             network.set_cable(found.cable, plugged=False)
             _end(found.namespace)
+            memory.lift(found.cable)
             network.tear_out(found.namespace, found.cable)
 
     def start(self, host: str) -> None:
@@ -315,6 +319,49 @@ class Lab:
         run(*self.exec(host, ["sh", "-c", f'{write} && kill -HUP "$(cat {SSHD_PID})"']), stdin=config)
         (self.folder / host / "sshd_config").write_text(config)
 
+    def fill(self, host: str) -> None:
+        """Leave no room on a host's disk: not a byte can be written until `clear`."""
+        self._resize_disk(host, str(self._disk_used_bytes(host)))
+
+    def clear(self, host: str) -> None:
+        """Give a host's disk its room back."""
+        self._resize_disk(host, self.sizes["disk"])
+
+    def memory(self, host: str, limit: str) -> None:
+        """Limit what a host's processes may take together from now on, `256m` say, or lift the limit with "off".
+
+        At the limit the kernel kills the largest of them. The limit ends with the host's power.
+
+        Raises:
+            LabError: the host is off, that is no size, or this machine's kernel cannot limit memory.
+        """
+        found = self._host(host)
+        pids = [pid for pid, inside in processes_in(found.namespace).items() if inside is not None]
+        if not pids:
+            raise LabError(f"{host} is switched off", try_this=f"ddp-orch lab start {host}{self._option}")
+        if limit == "off":
+            memory.lift(found.cable)
+        else:
+            memory.limit(found.cable, pids, memory.bytes_of(limit))
+
+    def clock(self, host: str, ahead_s: int) -> None:
+        """Set a host's clock off for all that logs in from now on; 0 puts it right.
+
+        Namespaces share the machine's clock, so libfaketime stands between the programs and it. Time that is measured
+        (CLOCK_MONOTONIC) goes on as before.
+
+        Raises:
+            LabError: the host is off, or libfaketime is missing.
+        """
+        if ahead_s == 0:
+            self.configure_sshd(host, *self.sshd_options)
+            return
+        library = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
+        if library is None:
+            raise LabError("a clock that is off needs libfaketime", try_this="apt-get install libfaketime")
+        fake = f"LD_PRELOAD={library} FAKETIME={ahead_s:+d} FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_DISABLE_SHM=1"
+        self.configure_sshd(host, *self.sshd_options, f"SetEnv PATH={HOST_PATH} {fake}")
+
     def status(self) -> dict[str, dict[str, object]]:
         """Return of each host: address, power, cable, rate, and how many processes run in it."""
         seen: dict[str, dict[str, object]] = {}
@@ -351,6 +398,13 @@ class Lab:
     def _option(self) -> str:
         """What a command needs to mean this lab."""
         return "" if self.name == "lab" else f" --name {self.name}"
+
+    def _disk_used_bytes(self, host: str) -> int:
+        disk = os.statvfs(self.folder / self._host(host).name / "disk")
+        return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+
+    def _resize_disk(self, host: str, size: str) -> None:
+        run("mount", "-o", f"remount,size={size}", str(self.folder / self._host(host).name / "disk"))
 
     def _boot(self, name: str) -> None:
         """Give a host a network of its own and start its first process."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import LabError
+from orchestrator.lab.memory import groups_of
 from orchestrator.lab.network import links_of, user_of
 from orchestrator.lab.processes import NAMESPACES
 
@@ -104,11 +105,12 @@ def hosts_of(name: str, net: ipaddress.IPv4Network, first: int, count: int) -> d
 
 
 def leftovers(name: str) -> list[str]:
-    """Return what a lab has on this machine at the moment: mounts, links, network namespaces, its folder."""
+    """Return what a lab has on this machine at the moment: mounts, links, namespaces, control groups, its folder."""
     bridge = bridge_of(name)
     found = [f"mount {where}" for where in mounts_under(STATE / name)]
     found += [f"link {link}" for link in links_of(bridge)]
     found += [f"namespace {path.name}" for path in sorted(NAMESPACES.glob(f"{bridge}-*"))]
+    found += [f"control group {name}" for name in groups_of(bridge)]
     return found + ([f"folder {STATE / name}"] if (STATE / name).exists() else [])
 
 
