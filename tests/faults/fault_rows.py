@@ -1,0 +1,163 @@
+"""The fault table: what goes wrong, when, and what has to come of it. Plain data; `fault_trial.py` performs a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+# What the hosts that the fault did not hit may take, once it can be seen.
+AFTER_FAILURE_S = 2.0
+AFTER_SILENCE_S = 10.0
+AFTER_INTERRUPT_S = 5.0  # a worker that obeys TERM ends within one; the rest is two hosts' scripts going down
+HANG_AFTER_S = 5
+AFTER_HANG_S = HANG_AFTER_S + 10.0
+# A daemon that outlives a good end is given time to finish by itself, an uploader say.
+AFTER_GOOD_END_S = 10.0
+
+ALL = ("before", "init", "collective", "outside", "checkpoint", "end")
+UNFINISHED = ALL[:-1]
+STARTED = ALL[1:]
+START = "start"  # between the check of the hosts and the start of the run
+SUCCEEDS, FAILS, INTERRUPTED = 0, 1, 130
+GONE = -9  # the controller itself is what was killed
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One way to break a run.
+
+    Attributes:
+        name: of the fault; with a moment and a victim it names a row.
+        says: what happens, for the table.
+        moments: where it makes sense; the first is what CI tries.
+        itself: what the victim's script does, or "" where the fault comes from outside.
+        victim: the rank that does it, or whose host is hit.
+        any_victim: it makes sense on every host.
+        cause: pattern of what follows `cause: `; {rank}, {host} and {first} (the first host) are filled in. "": the run
+            has none, since it goes on, or was asked to stop.
+        exit_code: of the controller.
+        others_within_s: how soon the hosts that were not hit are clean.
+        habits: of the script.
+        options: further words for `ddp-orch run`.
+        silent: the victim's host cannot be read afterwards, so that its last lines may be lost.
+        processes: of the first and the second host.
+    """
+
+    name: str
+    says: str
+    moments: tuple[str, ...]
+    itself: str = ""
+    victim: int = 1
+    any_victim: bool = True
+    cause: str = ""
+    exit_code: int = FAILS
+    others_within_s: float = AFTER_FAILURE_S
+    habits: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    silent: bool = False
+    processes: tuple[int, int] = (1, 1)
+
+    @property
+    def survives(self) -> bool:
+        """The run goes on, and ends well."""
+        return self.exit_code in (SUCCEEDS, GONE)
+
+
+RAISED = r"rank {rank} on {host} raised ValueError: on purpose"
+SILENT = r"{host} fell silent"
+THREE_DAEMONS = ("daemon", "daemon-bare", "daemon-titled")
+
+FAULTS = (
+    # --- a rank, by itself ---
+    Fault("raise", "a rank raises", ("outside", *ALL[:3], *ALL[4:]), "raise", cause=RAISED),
+    Fault("exit3", "a rank ends with exit code 3", ("init", "before", *ALL[2:]), "exit3",
+          cause=r"rank {rank} on {host} ended with exit code 3"),
+    Fault("exit0", "a rank ends early with exit code 0", ("collective", "before", "init", "outside", "checkpoint"),
+          "exit0", cause=r"rank {rank} on {host} ended with exit code 0 while the others were still at work"),
+    Fault("segfault", "a rank segfaults", ("collective", "before", "init", *ALL[3:]), "segfault", victim=0,
+          cause=r"rank {rank} on {host} was ended by SIGSEGV"),
+    Fault("killed", "a rank is killed with -9", ("checkpoint", *ALL[:4], "end"), "killed", victim=0,
+          cause=r"rank {rank} on {host} was ended by SIGKILL"),
+    Fault("killed-of-two", "one of two ranks of a host is killed", ("before", *ALL[1:]), "killed",
+          cause=r"rank {rank} on {host} was ended by SIGKILL", processes=(1, 2), any_victim=False),
+    Fault("stopped", "a rank is stopped (SIGSTOP)", ("collective", "outside", "checkpoint"), "stopped",
+          cause=r"rank {rank} on {host} is stopped \(SIGSTOP\)", others_within_s=AFTER_HANG_S,
+          options=("--hang-after", str(HANG_AFTER_S))),
+    Fault("memory", "a host's memory runs out", ("before", *ALL[1:]), "memory",
+          cause=r"rank {rank} on {host} was killed because memory ran out"),
+    # --- the processes around it ---
+    Fault("agent-killed", "torchrun is killed with -9", ("collective", "before", "init", *ALL[3:]),
+          cause=r"torchrun on {host} was ended by SIGKILL"),
+    Fault("supervisor-killed", "the supervisor is killed with -9", ("before", *ALL[1:]),
+          cause=r"the supervisor on {host} was ended by SIGKILL"),
+    Fault("supervisor-killed-daemons", "the supervisor of a script with daemons is killed", ("outside",),
+          cause=r"the supervisor on {host} was ended by SIGKILL", habits=THREE_DAEMONS),
+    Fault("controller-killed", "the controller is killed with -9", ("before", *ALL[1:]), exit_code=GONE,
+          any_victim=False),
+    Fault("ctrl-c", "Ctrl-C", ("collective", START, "before", "init", *ALL[3:]), exit_code=INTERRUPTED,
+          others_within_s=AFTER_INTERRUPT_S, any_victim=False),
+    Fault("ctrl-c-twice", "Ctrl-C twice; the script ignores TERM", ("before", *ALL[1:]), exit_code=INTERRUPTED,
+          others_within_s=AFTER_INTERRUPT_S, habits=("ignores-term",), any_victim=False),
+    Fault("terminal-closed", "the terminal is closed", ("before", *ALL[1:]), exit_code=GONE, any_victim=False),
+    Fault("ignores-term", "a rank raises, the other ignores TERM", ("before", "outside", "checkpoint", "collective"),
+          "raise", cause=RAISED, habits=("ignores-term",)),
+    # --- the ways between them ---
+    Fault("ssh-cut", "the SSH connection is cut", ("before", *ALL[1:]), exit_code=SUCCEEDS),
+    Fault("sshd-gone", "the SSH server is gone", ("before", *ALL[1:]), exit_code=SUCCEEDS),
+    Fault("cable-5s", "the cable is out for 5 s", ("collective", "outside", "checkpoint", "before"),
+          exit_code=SUCCEEDS),
+    Fault("cable", "the cable is out for good", ("outside", "before", "init", "collective", "checkpoint", "end"),
+          cause=SILENT, others_within_s=AFTER_SILENCE_S, silent=True),
+    Fault("power-other", "the power of the other host goes", ("before", *ALL[1:]), cause=SILENT,
+          others_within_s=AFTER_SILENCE_S, silent=True, any_victim=False),
+    Fault("power-first", "the power of the first host goes", ("collective", "before", "init", *ALL[3:]), cause=SILENT,
+          victim=0, others_within_s=AFTER_SILENCE_S, silent=True, any_victim=False),
+    # --- what runs out, and what is taken ---
+    Fault("disk-host", "a host's disk is full", ("checkpoint", "before", "init", "collective", "outside", "end"),
+          cause=r"the disk is full on {host}"),
+    Fault("disk-controller", "the controller's disk is full", ("before", "outside"), exit_code=SUCCEEDS,
+          any_victim=False),
+    Fault("port-taken", "the port is taken between check and start", (START,), victim=0, any_victim=False,
+          cause=r"port 29500 on {first} was taken"),
+    Fault("clock", "a clock is an hour off, and a rank fails", ("collective", "before", "init", *ALL[3:]), "exit3",
+          cause=r"rank {rank} on {host} ended with exit code 3"),
+    Fault("clock-well", "a clock is an hour off", ("before",), exit_code=SUCCEEDS),
+    Fault("two-runs", "one of two runs on the same hosts fails", ("outside", "collective", "before"), "raise",
+          cause=RAISED),
+    # --- what a script writes and starts ---
+    Fault("flood", "a million lines at full speed", ("outside",), exit_code=SUCCEEDS, habits=("flood",)),
+    Fault("odd-output", "a line without end, and bytes that are not UTF-8", ("outside",), exit_code=SUCCEEDS,
+          habits=("bytes", "endless-line")),
+    Fault("daemons", "daemons: plain, without environment, under another title", ("outside", "end"),
+          exit_code=SUCCEEDS, habits=THREE_DAEMONS, others_within_s=AFTER_GOOD_END_S),
+    Fault("daemons-raise", "a script with such daemons raises", ("outside", "collective", "checkpoint"), "raise",
+          cause=RAISED, habits=THREE_DAEMONS),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """A fault at a moment."""
+
+    fault: Fault
+    moment: str
+
+    @property
+    def name(self) -> str:
+        """What it is called on command lines and in results."""
+        return f"{self.fault.name}@{self.moment}/{self.fault.victim}"
+
+
+def all_rows() -> list[Row]:
+    """Return every sensible pair of a fault and a moment."""
+    return [Row(fault, moment) for fault in FAULTS for moment in fault.moments]
+
+
+def rows_for_ci() -> list[Row]:
+    """Return each fault once."""
+    seldom = ("supervisor-killed-daemons", "clock-well", "daemons-raise")  # variants, in the whole table
+    return [Row(fault, fault.moments[0]) for fault in FAULTS if fault.name not in seldom]
+
+
+def hitting(row: Row, victim: int) -> Row:
+    """Return the row with another victim, where it makes sense there."""
+    return replace(row, fault=replace(row.fault, victim=victim)) if row.fault.any_victim else row
