@@ -89,4 +89,3 @@ def bytes_of(size: str) -> int:
     if not digits.isdecimal() or not digits.isascii():
         raise LabError(f"{size} is no size", try_this="256m")
     return int(digits) << (unit or 0)
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 
 # What the hosts that the fault did not hit may take, once it can be seen.
@@ -136,15 +137,28 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class Row:
-    """A fault at a moment."""
+    """A fault at a moment.
+
+    Attributes:
+        fault: what goes wrong.
+        moment: when.
+        delay_s: how much later a fault from outside comes.
+    """
 
     fault: Fault
     moment: str
+    delay_s: float = 0.0
 
     @property
     def name(self) -> str:
-        """What it is called on command lines and in results."""
-        return f"{self.fault.name}@{self.moment}/{self.fault.victim}"
+        """What it is called on command lines and in results: `power-other@init`."""
+        return f"{self.fault.name}@{self.moment}"
+
+    @property
+    def details(self) -> str:
+        """What else tells it from other rows of that name."""
+        on = "+".join(map(str, self.fault.processes))
+        return f"rank {self.fault.victim} of {on}, {self.delay_s:.2f} s later"
 
 
 def all_rows() -> list[Row]:
@@ -158,6 +172,13 @@ def rows_for_ci() -> list[Row]:
     return [Row(fault, fault.moments[0]) for fault in FAULTS if fault.name not in seldom]
 
 
-def hitting(row: Row, victim: int) -> Row:
-    """Return the row with another victim, where it makes sense there."""
-    return replace(row, fault=replace(row.fault, victim=victim)) if row.fault.any_victim else row
+def drawn(seed: int, number: int) -> Row:
+    """Draw a random row: the same for the same seed and number, whatever was drawn before."""
+    dice = random.Random(f"{seed}/{number}")
+    fault = dice.choice(FAULTS)
+    moment = dice.choice(fault.moments)
+    delay_s = round(dice.random(), 2)
+    if fault.any_victim:
+        processes = dice.choice(((1, 1), (1, 1), (1, 2), (2, 1)))
+        fault = replace(fault, processes=processes, victim=dice.randrange(sum(processes)))
+    return Row(fault, moment, delay_s)

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.lab.processes import first_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from orchestrator.lab import Lab
 
 NUMBERED = re.compile(rb"line (\d{7}) of rank (\d+)$", re.MULTILINE)
-LINES_AT_LEAST = 5  # fewer, and there was nothing to lose
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,9 @@ def all_processes(lab: Lab) -> dict[str, dict[int, Process]]:
     for entry in os.listdir("/proc"):  # noqa: PTH208 - ten times a second
         if entry.isdigit():
             with contextlib.suppress(OSError):
-                if name := spaces.get(Path(f"/proc/{entry}/ns/pid").readlink()):
-                    found[name][int(entry)] = _process(int(entry))
+                inside = spaces.get(Path(f"/proc/{entry}/ns/pid").readlink())
+                if inside is not None:
+                    found[inside][int(entry)] = _process(int(entry))
     return found
 
 
@@ -76,7 +76,7 @@ def _process(pid: int) -> Process:
     return Process(pid, int(fields[1]), fields[0].decode(), program, tuple(args))
 
 
-def of_runs(processes: dict[int, Process], bystanders: Iterable[int] = ()) -> dict[int, Process]:
+def of_runs(processes: Mapping[int, Process], bystanders: Iterable[int] = ()) -> dict[int, Process]:
     """Return what of a host's processes belongs to runs: all but the first, sshd, and what a login started.
 
     A supervisor is a login's child only until it has answered; what leaves its login counts.
@@ -105,20 +105,23 @@ def of_runs(processes: dict[int, Process], bystanders: Iterable[int] = ()) -> di
     }
 
 
-def supervisor(processes: dict[int, Process]) -> Process | None:
+def supervisor(processes: Mapping[int, Process]) -> Process | None:
     """Return the process that owns a run on a host."""
     return _one(processes, lambda args: any(word.endswith("/supervisor.py") for word in args))
 
 
-def agent(processes: dict[int, Process]) -> Process | None:
+def agent(processes: Mapping[int, Process]) -> Process | None:
     """Return torchrun."""
     return _one(processes, lambda args: "torch.distributed.run" in args or "torchrun" in "".join(args[1:2]))
 
 
-def rank_process(processes: dict[int, Process], rank: int) -> Process | None:
+def rank_process(processes: Mapping[int, Process], rank: int) -> Process | None:
     """Return the script of a rank."""
     for process in processes.values():
-        if any(word.endswith("fault_subject.py") for word in process.args) and "torch.distributed.run" not in process.args:
+        if (
+            any(word.endswith("fault_subject.py") for word in process.args)
+            and "torch.distributed.run" not in process.args
+        ):
             with contextlib.suppress(OSError):
                 environ = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
                 if f"RANK={rank}".encode() in environ and "torchrun" not in "".join(process.args[1:2]):
@@ -126,7 +129,7 @@ def rank_process(processes: dict[int, Process], rank: int) -> Process | None:
     return None
 
 
-def _one(processes: dict[int, Process], wanted: Callable[[tuple[str, ...]], bool]) -> Process | None:
+def _one(processes: Mapping[int, Process], wanted: Callable[[tuple[str, ...]], bool]) -> Process | None:
     return next((one for one in processes.values() if one.state != "Z" and wanted(one.args)), None)
 
 

@@ -5,7 +5,8 @@
 The moments, in order: before (the rendezvous), init, collective, outside (a collective), checkpoint, end. In `init` and
 `collective` all ranks but the victim are inside the call, and the victim has not entered it: that holds the others. At
 the end the others have ended. At the chosen moment the victim commits its fault; without one, who is there waits until
-a file `go` appears in the working directory. A thread writes numbered lines all the time, so that lost and doubled ones can be counted.
+a file `go` appears in the working directory. A thread writes numbered lines all the time, so that lost and doubled ones
+can be counted.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import time
 
 MOMENTS = ("before", "init", "collective", "outside", "checkpoint", "end")
 HELD_BY_VICTIM = ("init", "collective", "end")  # the others are inside the call, or have ended
-RANK = int(os.environ["RANK"])
+RANK = int(os.environ.get("RANK", "0"))
 LINE_EVERY_S = 0.05
 SETTLE_S = 0.4  # for the others to be inside the call that the victim holds up
 HOLD_S = 200.0  # longer than any fault's limit, and an end if nobody says go
 FLOOD_LINES = 1_000_000
 ENDLESS_BYTES = 8 << 20
 CHUNK_BYTES = 64 << 10
+PIECE_BYTES, MOST_PIECES = 16 << 20, 256  # 4 GiB: where nothing limits them, an end all the same
 PR_SET_NAME = 15  # <linux/prctl.h>
 
 _lock = threading.Lock()
@@ -50,7 +52,7 @@ def write_all(data: bytes) -> None:
 
 def say_numbered(count: int = 1) -> None:
     """Write the next numbered lines, in one piece."""
-    global _lines  # noqa: PLW0603 - one counter for the two threads that write
+    global _lines
     with _lock:
         first, _lines = _lines + 1, _lines + count
         data = "".join(f"line {number:07} of rank {RANK}\n" for number in range(first, first + count)).encode()
@@ -70,9 +72,9 @@ def number_lines() -> None:
 
 def fill_memory() -> None:
     """Take memory until the kernel objects."""
-    taken = []
-    while sum(map(len, taken)) < 4 << 30:
-        taken.append(bytearray(b"x" * (16 << 20)))
+    taken: list[bytearray] = []
+    while len(taken) < MOST_PIECES:
+        taken.append(bytearray(b"x" * PIECE_BYTES))
 
 
 def commit(fault: str) -> None:
@@ -97,7 +99,7 @@ def commit(fault: str) -> None:
 
 def start_daemon(how: str) -> None:
     """Start a process that leaves this one's session and parent: with an empty environment, or under another title."""
-    title = "import ctypes; ctypes.CDLL(None).prctl(%d, b'cron', 0, 0, 0);" % PR_SET_NAME
+    title = f"import ctypes; ctypes.CDLL(None).prctl({PR_SET_NAME}, b'cron', 0, 0, 0);"
     # It forks once more, so that its parent is gone; what it has open is its own.
     code = "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\n" + title * (how == "titled") + "time.sleep(600)"
     argv = ["cron", "-f"] if how == "titled" else [sys.executable]
@@ -140,7 +142,7 @@ class Moments:
 
     def hold(self) -> None:
         """Wait here: the victim for its fault, the others (and all, where the fault comes from outside) for `go`."""
-        if RANK == self._victim and self._fault:
+        if self._victim == RANK and self._fault:
             time.sleep(SETTLE_S)
             commit(self._fault)
         end = time.monotonic() + HOLD_S
@@ -150,7 +152,7 @@ class Moments:
     def take_habits(self) -> None:
         """Take up the victim's habits; all ranks ignore TERM where one does."""
         for habit in self._habits:
-            if RANK == self._victim or habit == "ignores-term":
+            if self._victim == RANK or habit == "ignores-term":
                 take_up(habit)
 
 
