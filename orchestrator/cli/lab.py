@@ -147,5 +147,5 @@ def memory(host: str, limit: str, name: str) -> None:
 @click.argument("ahead_s", type=int, metavar="SECONDS")
 @named
 def clock(host: str, ahead_s: int, name: str) -> None:
-    """Set HOST's clock SECONDS ahead for all that logs in from now on; 0 puts it right. Needs libfaketime."""
+    """Set HOST's clock SECONDS ahead for all that logs in from now on; 0 puts it right."""
     _load(name).clock(host, ahead_s)

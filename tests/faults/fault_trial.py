@@ -93,6 +93,7 @@ def mend(lab: Lab) -> None:
         shutil.rmtree(home / "by-hand", ignore_errors=True)
     for name in lab.hosts:
         lab.start(name)
+        lab.clock(name, 0)
 
 
 class Trial:
@@ -314,7 +315,15 @@ class Trial:
         """Do it, and return when it could be seen: where a process ends, its end."""
         if self.fault.itself:
             return self._wait_for_own_fault()
-        name = self.fault.name
+        if hit := ON_HOST.get(self.fault.name):
+            hit(self.lab, self.hit, self._mine(sight.all_processes(self.lab)[self.hit]))
+            if self.fault.name == "disk-host":
+                self._go()
+        else:
+            self._hit_controller(self.fault.name, controller)
+        return time.monotonic()
+
+    def _hit_controller(self, name: str, controller: subprocess.Popen[bytes]) -> None:
         if name.startswith("ctrl-c"):
             os.killpg(controller.pid, signal.SIGINT)
             if name == "ctrl-c-twice":
@@ -332,11 +341,6 @@ class Trial:
             self._port_holder.stdin.write(b"\n")
             self._port_holder.stdin.flush()
             self._port_holder.stdout.readline()
-        elif hit := ON_HOST.get(name):
-            hit(self.lab, self.hit, self._mine(sight.all_processes(self.lab)[self.hit]))
-            if name == "disk-host":
-                self._go()
-        return time.monotonic()
 
     def _mine(self, processes: dict[int, sight.Process]) -> dict[int, sight.Process]:
         return {pid: one for pid, one in processes.items() if pid not in self._bystanders}
