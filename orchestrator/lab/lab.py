@@ -316,7 +316,10 @@ class Lab:
         """
         config = sshd_config(self._host(host).address, options)
         write = "cat > /run/new && /usr/sbin/sshd -t -f /run/new && mv /run/new /etc/ssh/lab_sshd_config"
-        run(*self.exec(host, ["sh", "-c", f'{write} && kill -HUP "$(cat {SSHD_PID})"']), stdin=config)
+        # It takes its pid file away and writes it anew once it listens again; in between, logins are refused.
+        begun = f"until [ -s {SSHD_PID} ]; do sleep 0.01; done"
+        anew = f'pid=$(cat {SSHD_PID}) && rm {SSHD_PID} && kill -HUP "$pid" && {begun}'
+        run("timeout", str(BOOT_TIMEOUT_S), *self.exec(host, ["sh", "-c", f"{write} && {anew}"]), stdin=config)
         (self.folder / host / "sshd_config").write_text(config)
 
     def fill(self, host: str) -> None:

@@ -511,3 +511,54 @@ def test_a_host_that_is_not_in_the_lab_is_named_as_such(lab_two: Lab) -> None:
     with pytest.raises(LabError, match="there is no host 'node99' in this lab") as caught:
         lab_two.cut("node99")
     assert caught.value.try_this == "one of node43, node44"
+
+
+def test_a_disk_can_be_filled_and_cleared(small_lab: Lab) -> None:
+    write = ["sh", "-c", "echo x > /root/file && echo fits || true"]
+    small_lab.fill("node11")
+    assert small_lab.run("node11", *write) == ""
+    assert small_lab.run("node12", *write) == "fits\n"
+    small_lab.clear("node11")
+    assert small_lab.run("node11", *write) == "fits\n"
+    assert int(small_lab.run("node11", "sh", "-c", "df --output=size -m /root | tail -1")) == 64
+
+
+TAKE = 'python3 -c \'x = bytearray(b"x" * (200 << 20)); print("taken")\'; true'
+
+
+def test_memory_can_be_limited_and_the_kernel_kills_what_takes_more(small_lab: Lab) -> None:
+    small_lab.memory("node11", "100m")
+    assert "taken" not in ssh(small_lab, "node11", TAKE).stdout
+    assert ssh(small_lab, "node12", TAKE).stdout == "taken\n"
+    assert any(what.startswith("control group") for what in leftovers(small_lab.name))
+    small_lab.memory("node11", "off")
+    assert ssh(small_lab, "node11", TAKE).stdout == "taken\n"
+    small_lab.memory("node11", "100m")
+    small_lab.kill("node11")  # a limit ends with the power
+    small_lab.start("node11")
+    assert ssh(small_lab, "node11", TAKE).stdout == "taken\n"
+    assert not any(what.startswith("control group") for what in leftovers(small_lab.name))
+    with pytest.raises(LabError, match="much is no size"):
+        small_lab.memory("node11", "much")
+
+
+NOW = """
+import threading, time
+start = time.monotonic()
+time.sleep(0.2); threading.Event().wait(0.2)
+print(int(time.time()), 0.3 < time.monotonic() - start < 5)
+"""
+
+
+def test_a_clock_that_is_off_is_off_for_one_host_and_waits_are_as_long_as_ever(small_lab: Lab) -> None:
+    small_lab.clock("node11", -7200)
+    command = f"python3 -c '{NOW}'; date +%s"
+    for host, ahead_s in (("node11", -7200), ("node12", 0)):
+        done = ssh(small_lab, host, command)
+        assert done.returncode == 0, done.stderr
+        shown, waits, date = done.stdout.split()
+        assert abs(int(shown) - time.time() - ahead_s) < 60
+        assert abs(int(date) - time.time() - ahead_s) < 60
+        assert waits == "True"
+    small_lab.clock("node11", 0)
+    assert abs(int(ssh(small_lab, "node11", "date +%s").stdout) - time.time()) < 60
