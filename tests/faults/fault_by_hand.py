@@ -32,6 +32,8 @@ PORT = 29500
 # Where a virtual environment with the other launchers is, if there is one; hosts see it as this machine does.
 OTHERS = Path(os.environ.get("DDP_ORCH_OTHER_LAUNCHERS", "/opt/other-launchers"))
 
+AGENTS = {"torchrun", "torchrunx", "deepspeed.launcher.launch"}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -132,8 +134,11 @@ def _measure(lab: Lab, folder: Path, case: Case, clients: list[subprocess.Popen[
     def printed() -> str:
         return "".join(path.read_text(errors="replace") for path in sorted(folder.iterdir()))
 
+    def there() -> list[Path]:
+        return list(lab.folder.glob(f"*/disk/root-home/by-hand/at-{case.moment}-*"))
+
     end = time.monotonic() + REACH_S
-    while printed().count(f"moment: {case.moment}") < len(lab.hosts):
+    while len(there()) < len(lab.hosts):
         if time.monotonic() > end or all(client.poll() is not None for client in clients):
             return {"clean_s": None, "left": [], "wrong": [f"it did not get there: {printed()[-500:]}"]}
         time.sleep(POLL_S)
@@ -164,8 +169,20 @@ def _inflict(lab: Lab, case: Case, clients: list[subprocess.Popen[bytes]]) -> No
     elif case.itself:
         while case.itself != "stopped" and sight.rank_process(sight.all_processes(lab)[hit], 1):
             time.sleep(POLL_S)
+    elif case.fault == "agent-killed":
+        os.kill(_agent(sight.all_processes(lab)[hit]).pid, signal.SIGKILL)
     else:
         ON_HOST[case.fault](lab, hit, sight.all_processes(lab)[hit])
+
+
+def _agent(processes: Mapping[int, sight.Process]) -> sight.Process:
+    """Return the process above the ranks of a host, whatever launched it: the outermost Python that names one."""
+    named = {
+        one.pid: one
+        for one in processes.values()
+        if one.program.startswith("python") and AGENTS.intersection(Path(word).name for word in one.args)
+    }
+    return next(one for one in named.values() if one.parent not in named)
 
 
 def _ours(lab: Lab) -> dict[str, list[sight.Process]]:
