@@ -147,10 +147,11 @@ def _measure(lab: Lab, folder: Path, case: Case, clients: list[subprocess.Popen[
     began = time.monotonic()
     clean: dict[str, float] = {}
     while True:
-        left = [f"{name}: {one}" for name, ours in _ours(lab).items() for one in ours]
+        ours = _ours(lab)
+        left = [f"{name}: {_short(one)}" for name, those in ours.items() for one in those]
         passed_s = round(time.monotonic() - began, 1)
-        for name, ours in _ours(lab).items():
-            if ours:
+        for name, those in ours.items():
+            if those:
                 clean.pop(name, None)
             else:
                 clean.setdefault(name, passed_s)
@@ -189,6 +190,11 @@ def _ours(lab: Lab) -> dict[str, list[sight.Process]]:
     """Return what is no part of a host at rest: all but the first process, its `sleep`, and sshd."""
     there = sight.all_processes(lab)
     return {name: [one for one in there[name].values() if _is_ours(one, there[name])] for name in there}
+
+
+def _short(process: sight.Process) -> str:
+    """Return a command line without the folders of this machine."""
+    return " ".join(Path(word).name if word.startswith("/") else word for word in process.args)[:80]
 
 
 def _is_ours(process: sight.Process, processes: dict[int, sight.Process]) -> bool:

@@ -11,6 +11,7 @@ AFTER_SILENCE_S = 10.0
 AFTER_INTERRUPT_S = 5.0  # a worker that obeys TERM ends within one; the rest is two hosts' scripts going down
 HANG_AFTER_S = 5
 AFTER_HANG_S = HANG_AFTER_S + 10.0
+AFTER_PORT_S = 15.0  # torchrun asks for the port once it has loaded torch
 # A daemon that outlives a good end is given time to finish by itself, an uploader say.
 AFTER_GOOD_END_S = 10.0
 
@@ -118,7 +119,7 @@ FAULTS = (
     Fault("disk-controller", "the controller's disk is full", ("before", "outside"), exit_code=SUCCEEDS,
           any_victim=False),
     Fault("port-taken", "the port is taken between check and start", (START,), victim=0, any_victim=False,
-          cause=r"port 29500 on {first} was taken"),
+          cause=r"port 29500 on {first} was taken", others_within_s=AFTER_PORT_S),
     Fault("clock", "a clock is an hour off, and a rank fails", ("collective", "before", "init", *ALL[3:]), "exit3",
           cause=r"rank {rank} on {host} ended with exit code 3"),
     Fault("clock-well", "a clock is an hour off", ("before",), exit_code=SUCCEEDS),

@@ -319,6 +319,7 @@ class Trial:
             hit(self.lab, self.hit, self._mine(sight.all_processes(self.lab)[self.hit]))
             if self.fault.name == "disk-host":
                 self._go()
+                _until(lambda: not self._victim_lives(), CLEAN_CAP_S, every_s=0.05)  # its next word finds no room
         else:
             self._hit_controller(self.fault.name, controller)
         return time.monotonic()
@@ -437,6 +438,8 @@ class Trial:
                 worst = sight.LineCount(worst.written, 0, worst.doubled)
             doubled = max(shown.doubled, copied.doubled)
             wrong += [f"rank {rank}: {what}" for what in worst.examples]
+            if keeps_copies and not (host == self.hit and self.fault.silent) and _copy(copies, rank) != written:
+                wrong.append(f"rank {rank}: the copy here is not what the host has")
             total = sight.LineCount(total.written + worst.written, total.lost + worst.lost, total.doubled + doubled)
         return total
 
