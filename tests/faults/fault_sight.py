@@ -43,7 +43,8 @@ class Process:
     args: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{' '.join(self.args)[:100] or self.program} (state {self.state})"
+        words = " ".join(" ".join(self.args).split())  # `-c` brings line ends along
+        return f"{words[:100] or self.program} (state {self.state})"
 
 
 def all_processes(lab: Lab) -> dict[str, dict[int, Process]]:
