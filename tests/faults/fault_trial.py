@@ -15,6 +15,7 @@ import sys
 import termios
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -250,15 +251,20 @@ class Trial:
     def _place_bystanders(self) -> None:
         """Start a process of the same user on each host that no run may touch, and note all that is there."""
         self._waiting: dict[str, int] = {}
+        sleep = ("sleep", str(86400 + os.getpid()))
+        self._cleanup.callback(self._end_bystanders, sleep)
         for name in self.hosts:
-            length = str(86400 + os.getpid())
-            holder = subprocess.Popen(self.lab.exec(name, ["sleep", length]))
-            self._cleanup.callback(_end, holder)
-            _until(lambda name=name, length=length: self._find(name, ("sleep", length)), 10)  # type: ignore[misc]
-            self._waiting[name] = self._find(name, ("sleep", length))
+            self._cleanup.callback(_end, subprocess.Popen(self.lab.exec(name, sleep)))
+            _until(partial(self._find, name, sleep), 10)
+            self._waiting[name] = self._find(name, sleep)
         self._bystanders |= set(self._waiting.values())
         for processes in sight.all_processes(self.lab).values():
             self._bystanders |= set(sight.of_runs(processes))
+
+    def _end_bystanders(self, args: tuple[str, ...]) -> None:
+        for name in self.hosts:
+            if pid := self._find(name, args):
+                os.kill(pid, signal.SIGKILL)
 
     def _find(self, host: str, args: tuple[str, ...]) -> int:
         return next((pid for pid, one in sight.all_processes(self.lab)[host].items() if one.args == args), 0)
