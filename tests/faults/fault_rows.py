@@ -83,7 +83,7 @@ FAULTS = (
           cause=r"rank {rank} on {host} was ended by SIGKILL", processes=(1, 2), any_victim=False),
     Fault("stopped", "a rank is stopped (SIGSTOP)", ("collective", "outside", "checkpoint"), "stopped",
           cause=r"rank {rank} on {host} is stopped \(SIGSTOP\)", others_within_s=AFTER_HANG_S,
-          options=("--hang-after", str(HANG_AFTER_S))),
+          options=("--hang-after", f"{HANG_AFTER_S}s")),
     Fault("memory", "a host's memory runs out", ("before", *ALL[1:]), "memory",
           cause=r"rank {rank} on {host} was killed because memory ran out"),
     # --- the processes around it ---
