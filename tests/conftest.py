@@ -16,9 +16,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from supervised_run import Run
-
     from orchestrator.lab import Lab
+    from supervised_run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 AT_REST = 2  # processes of a host that does nothing: the first one and sshd

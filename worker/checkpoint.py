@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+
 from process_group import TrainingError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from process_group import Place
     from settings import Settings
-    from torch import nn
 
 KEPT = 2
 FULL_BYTES = 1024 * 1024  # less than this left, with what could be written of the checkpoint still there

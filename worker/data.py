@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torchvision
-from process_group import TrainingError
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
+
+from process_group import TrainingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from torch import Tensor
+
     from process_group import Place
     from settings import Settings
-    from torch import Tensor
 
 SETS = {"mnist": torchvision.datasets.MNIST, "fashion-mnist": torchvision.datasets.FashionMNIST}
 # Mean and standard deviation of the training images, grey values from 0 to 1.

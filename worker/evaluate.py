@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 import torch
+
 from data import load_images, prepare_data
 from model import build_model
 from process_group import Place, TrainingError

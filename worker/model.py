@@ -6,8 +6,9 @@ import difflib
 
 import torch
 import torchvision
-from process_group import TrainingError
 from torch import nn
+
+from process_group import TrainingError
 
 CLASSES = 10
 

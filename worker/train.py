@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from checkpoint import Progress, load_checkpoint, save_checkpoint, write_whole
-from metrics import Metrics
-from model import build_model
-from process_group import Place, process_group
-from settings import Settings, parse_settings
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 
+from checkpoint import Progress, load_checkpoint, save_checkpoint, write_whole
 from data import Images, batches_of, load_images, loader, prepare_data
+from metrics import Metrics
+from model import build_model
+from process_group import Place, process_group
+from settings import Settings, parse_settings
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -8,8 +8,9 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import fault_sight as sight
 import pytest
+
+import fault_sight as sight
 from fault_report import BEGIN, END, Results, table, write_table
 from fault_rows import FAULTS, all_rows, drawn, rows_for_ci
 from fault_subject import MOMENTS
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fault_rows import Row
-
     from orchestrator.lab import Lab
 
 SEED, DRAWN = 1, 10

@@ -3,11 +3,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from supervised_run import Run, finished, start_together
-
 from orchestrator.model.run_policy import RunPolicy
 from orchestrator.node.log_limit import BLOCK_BYTES, bound
 from orchestrator.transport.node_program import Conversation
+from supervised_run import Run, finished, start_together
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,8 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from supervised_run import Run, finished, start_again, start_together, wait_until
-
 from orchestrator.model.run_policy import RunPolicy
+from supervised_run import Run, finished, start_again, start_together, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from supervised_run import Run, finished, start_together, wait_until
-
 from orchestrator.transport.node_program import Conversation
+from supervised_run import Run, finished, start_together, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

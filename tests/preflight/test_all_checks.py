@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recorded_survey import survey_of
 
 from orchestrator.model.finding import Severity
 from orchestrator.preflight.all_checks import ALL_CHECKS, ask_all
+from recorded_survey import survey_of
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 CASES = sorted((RECORDED / "preflight").glob("*.json"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from worker_runs import write_idx
 
 if TYPE_CHECKING:

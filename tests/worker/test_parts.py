@@ -8,17 +8,17 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import checkpoint
-import process_group
 import pytest
 import torch
+
+import checkpoint
+import process_group
+from data import Images, batches_of, check_files, load_images, prepare_data
 from model import build_model
 from process_group import Place, TrainingError, choose_device
 from settings import Settings, parse_settings
 from train import evaluate
 from worker_runs import write_idx
-
-from data import Images, batches_of, check_files, load_images, prepare_data
 
 pytestmark = pytest.mark.torch
 

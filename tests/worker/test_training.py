@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+
 from worker_runs import ROOT, TINY, run, start
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "worker"))
 
+from torch import nn
+
 from data import load_images, prepare_data
 from process_group import process_group
 from settings import parse_settings
-from torch import nn
 from train import Trainer
 
 
