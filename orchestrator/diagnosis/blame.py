@@ -106,7 +106,7 @@ def _cause_of(end: RankEnd, state: HostState, errors: Mapping[tuple[str, int], S
         where = f" ({state.disk_full})" if state.disk_full else ""
         says = f"the disk is full on {end.host}{where}: rank {end.rank} {how_it_ended(end)}"
     elif end.exit_code == -signal.SIGKILL and state.oom_kills:
-        says = f"{who} was killed because memory ran out (the kernel's OOM killer has struck on {end.host})"
+        says = _killed_for_memory(who, end.host)
     else:
         says = f"{who} {how_it_ended(end)}"
     xid = next((line for line in state.kernel if "Xid" in line), "")
@@ -139,7 +139,10 @@ def _of_the_supervisor(state: HostState) -> str:
     if port:
         return f"port {port[1]} on {state.host} was taken {port[2]}"
     if cause.startswith("supervisor "):
-        return f"the supervisor on {state.host} {cause.removeprefix('supervisor ')}"
+        who = f"the supervisor on {state.host}"
+        if state.oom_kills and "SIGKILL" in cause:
+            return _killed_for_memory(who, state.host)
+        return f"{who} {cause.removeprefix('supervisor ')}"
     return f"{state.host}: {cause}" if cause else ""
 
 
@@ -148,9 +151,16 @@ def _of_the_agent(state: HostState, words: Sequence[str]) -> tuple[int, str]:
     code = state.agent_exit or 0
     if any("EADDRINUSE" in line or "Address already in use" in line for line in words):
         return _OWN, f"the rendezvous port on {state.host} was taken between the check and the start"
+    who = f"torchrun on {state.host}"
+    if code == -signal.SIGKILL and state.oom_kills:
+        return _HOST, _killed_for_memory(who, state.host)
     if code < 0:
-        return _HOST, f"torchrun on {state.host} was ended by {_signal_name(-code)}"
-    return _AGENT, f"torchrun on {state.host} ended with exit code {code}"
+        return _HOST, f"{who} was ended by {_signal_name(-code)}"
+    return _AGENT, f"{who} ended with exit code {code}"
+
+
+def _killed_for_memory(who: str, host: str) -> str:
+    return f"{who} was killed because memory ran out (the kernel's OOM killer has struck on {host})"
 
 
 def _early_ends(states: Sequence[HostState]) -> list[tuple[int, float, Cause]]:

@@ -15,6 +15,7 @@ import sys
 import time
 
 from orchestrator.node.agreement import FINAL
+from orchestrator.node.evidence import Evidence
 from orchestrator.node.heartbeat import Heartbeats
 from orchestrator.node.host_part import HostPart, give_room
 from orchestrator.node.run_processes import exit_code, kill_all
@@ -35,6 +36,7 @@ def guard(run_dir: str, order: Dict[str, Any]) -> None:
     LIBC.prctl(PR_SET_NAME, b"ddp-orch-guard", 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])  # the other one's
     again = bool(order["again"])
+    evidence = Evidence(run_dir)
     beats = Heartbeats(order["env"]["DDP_ORCH_RUN"], order["host"], order["secret"])
     while True:
         pid = os.fork()
@@ -59,7 +61,7 @@ def guard(run_dir: str, order: Dict[str, Any]) -> None:
         if not again:
             fail = {"what": "its supervisor %s" % how, "at": time.time()}
             state.update(state="failed", fail=fail, cause="its supervisor %s" % how, left_over=left,
-                         ended_at=time.time())  # fmt: skip
+                         evidence=evidence.found(), ended_at=time.time())  # fmt: skip
             give_room(run_dir)
             try:
                 write_whole(os.path.join(run_dir, "state.json"), state)

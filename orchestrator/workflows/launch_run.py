@@ -101,7 +101,7 @@ class StartedRun:
             talk = stack.enter_context(Conversation(pool.link(host), "run_control"))
             answer = talk.ask({**self.orders[host], "again": again}, timeout_s=START_DEADLINE_S)
             if "failed" in answer:
-                raise RunFailed(f"its part did not start: {answer['failed']}", host=host)
+                raise RunFailed(f"its part did not start: {answer['failed']}", host=host, try_this="ddp-orch preflight")
             self.beat_ports[host] = int(answer["started"]["beat_port"])
             stack.pop_all()
         return talk

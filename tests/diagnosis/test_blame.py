@@ -102,6 +102,16 @@ def test_torchrun_or_a_supervisor_that_was_killed_is_named() -> None:
     assert supervisor.says == "the supervisor on node1 was ended by SIGKILL"
 
 
+def test_the_oom_killer_is_named_whichever_process_it_chose() -> None:
+    lost = host(0, end(0, 1, 100.0), state="stopped")
+    agent = cause_of(lost, host(1, agent_exit=-9, oom_kills=1), words={0: CLOSED})
+    assert agent.says.startswith("torchrun on node1 was killed because memory ran out")
+    supervisor = cause_of(lost, host(1, cause="its supervisor was ended by SIGKILL", oom_kills=2), words={0: CLOSED})
+    assert supervisor.says.startswith("the supervisor on node1 was killed because memory ran out")
+    raised = cause_of(lost, host(1, cause="its supervisor failed: see supervisor.log", oom_kills=1), words={0: CLOSED})
+    assert raised.says == "the supervisor on node1 failed: see supervisor.log"
+
+
 def test_a_host_that_fell_silent_is_named_rather_than_those_that_stopped_for_it() -> None:
     alive = host(0, state="stopped", stop_kind="silence", stop_reason="no word from node1 for 7 s")
     gone = host(1, state="unreachable", cause="")

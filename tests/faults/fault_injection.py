@@ -32,6 +32,12 @@ def kill_supervisor(lab: Lab, host: str, processes: Processes) -> None:
     _kill(sight.supervisor(processes))
 
 
+def kill_guard(lab: Lab, host: str, processes: Processes) -> None:
+    """Kill what would step in for a killed supervisor."""
+    del lab, host
+    _kill(sight.guard(processes))
+
+
 def cut_ssh(lab: Lab, host: str, processes: Processes) -> None:
     """Kill every login's server, and leave the one that takes new ones."""
     del lab, host
@@ -78,6 +84,7 @@ ON_HOST: Mapping[str, Callable[[Lab, str, Processes], None]] = {
     "agent-killed": kill_agent,
     "supervisor-killed": kill_supervisor,
     "supervisor-killed-daemons": kill_supervisor,
+    "guard-killed": kill_guard,
     "ssh-cut": cut_ssh,
     "sshd-gone": kill_sshd,
     "cable-5s": cut_cable_shortly,

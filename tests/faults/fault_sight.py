@@ -119,8 +119,15 @@ def of_runs(processes: Mapping[int, Process], bystanders: Iterable[int] = ()) ->
 
 
 def supervisor(processes: Mapping[int, Process]) -> Process | None:
-    """Return the process that owns a run on a host."""
-    return _one(processes, lambda args: any(word.endswith("/supervisor.py") for word in args))
+    """Return the process that owns a run on a host: the guard's child."""
+    both = _supervisors(processes)
+    return next((one for one in both if any(one.parent == other.pid for other in both)), None)
+
+
+def guard(processes: Mapping[int, Process]) -> Process | None:
+    """Return the process that steps in when the supervisor is killed."""
+    both = _supervisors(processes)
+    return next((one for one in both if any(one.pid == other.parent for other in both)), None)
 
 
 def agent(processes: Mapping[int, Process]) -> Process | None:
@@ -140,6 +147,10 @@ def rank_process(processes: Mapping[int, Process], rank: int) -> Process | None:
                 if f"RANK={rank}".encode() in environ and "torchrun" not in "".join(process.args[1:2]):
                     return process
     return None
+
+
+def _supervisors(processes: Mapping[int, Process]) -> list[Process]:
+    return [one for one in processes.values() if any(word.endswith("/supervisor.py") for word in one.args)]
 
 
 def _one(processes: Mapping[int, Process], wanted: Callable[[tuple[str, ...]], bool]) -> Process | None:

@@ -139,6 +139,8 @@ class Moments:
         say(f"moment: {moment}")
         with open(f"at-{moment}-{RANK}", "w"):  # noqa: PTH123 - for launchers that keep a rank's output to themselves
             pass
+        if moment == self._chosen and self._fault == "stopped":
+            _closing.set()  # a run that writes is not taken for hung
         if moment == self._chosen and (moment not in HELD_BY_VICTIM or self._victim == RANK):
             self.hold()
 

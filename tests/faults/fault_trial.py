@@ -52,7 +52,7 @@ class Result:
         row: its name.
         details: its victim, and the like.
         wrong: what was not as it has to be; empty is well.
-        cause: the last `cause:` line of the controller, or "".
+        cause: what the controller named last, or "".
         exit_code: the controller's; None where it did not end.
         others_s: until the hosts that were not hit were clean, from when the fault could be seen.
         hit_s: until the host that was hit was clean.
@@ -423,9 +423,9 @@ class Trial:
         """Read the run from a new controller, whose own record of it is another."""
         logs = self._ddp("logs", "--follow")
         (self.folder / "logs.out").write_bytes(logs.stdout)
-        run = json.loads(self._ddp("status", "--json").stdout or b'{"runs": []}')["runs"]
+        run = json.loads(self._ddp("ps", "--all", "--json").stdout or b'{"runs": []}')["runs"]
         if not run or run[0]["state"] != "succeeded":
-            wrong.append(f"status calls the run {run[0]['state'] if run else 'unknown'}")
+            wrong.append(f"ps calls the run {run[0]['state'] if run else 'unknown'}")
 
     def _count_lines(self, wrong: list[str]) -> sight.LineCount:
         """Compare what each rank wrote with what was shown here, and with the copy that is kept here."""
@@ -452,7 +452,8 @@ class Trial:
 
     def _cause(self) -> str:
         lines = self.printed("run.err").decode(errors="replace").splitlines()
-        return next((line.removeprefix("cause: ") for line in reversed(lines) if line.startswith("cause: ")), "")
+        said = [re.match(r"(?:cause|error): (.*)", line) for line in reversed(lines)]  # an error where it never started
+        return next((line[1] for line in said if line), "")
 
     def _last_words(self) -> str:
         return " / ".join(self.printed("run.err").decode(errors="replace").splitlines()[-2:])
