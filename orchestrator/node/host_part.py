@@ -16,6 +16,7 @@ import time
 
 from orchestrator.node import agreement, checkpoints, log_limit, stacks
 from orchestrator.node.attempt import Attempt
+from orchestrator.node.early_end import EarlyEnd
 from orchestrator.node.evidence import Evidence
 from orchestrator.node.run_processes import start_of
 from orchestrator.node.whole_files import read_json, write_whole
@@ -63,7 +64,7 @@ class HostPart:
         self.failures: List[str] = []
         self.resumed: List[str] = []
         self.plan: Dict[str, Any] = {}
-        self.evidence = Evidence(run_dir)
+        self.evidence, self.early = Evidence(run_dir), EarlyEnd(run_dir)
         self.ends_at = time.monotonic() + (float(order["timeout_s"]) or float("inf"))
         self.looked_at, self.progress_at = 0.0, time.monotonic()
         self.sizes: Dict[str, int] = {}
@@ -113,6 +114,7 @@ class HostPart:
             "stop": dict(stop, why=str(stop["why"])[:200]) if stop and state != "waiting" else None,
             "fail": self.fail or None,
             "checkpoints": checkpoints.newest(self.attempt.checkpoints) if state == "waiting" else None,
+            "ended": any(rank.get("exit_code") == 0 for rank in self.attempt.ranks().values()),
             "idle_s": round(time.monotonic() - self.progress_at, 1),
             "plan": self.plan or None,
         }
@@ -208,6 +210,9 @@ class HostPart:
             idle.append(said_s + min(self.beats.silence_s(name), 1e9))  # one that was never heard cannot tell
         if self.order["hang_after_s"] and min(idle) > self.order["hang_after_s"] and self.attempt.ranks():
             return {"kind": "hang", "why": "no rank made progress for %g s" % self.order["hang_after_s"], "grace_s": 0}
+        ended = any(self.beats.said[name].get("ended") for name in self.others() if name in self.beats.said)
+        if self.early.holds_up(self.attempt.ranks(), elsewhere=ended):
+            return {"kind": "hang", "why": "a rank ended before the others met it", "grace_s": 0}
         return None
 
     def settle(self) -> End:
@@ -230,7 +235,7 @@ class HostPart:
 
     def run_attempt(self) -> End:
         """Start torchrun, see it to its end, and leave nothing of it."""
-        self.fail, self.progress_at = {}, time.monotonic()
+        self.fail, self.progress_at, self.early = {}, time.monotonic(), EarlyEnd(self.run_dir)
         try:
             self.attempt.start()
         except OSError as error:

@@ -2,7 +2,7 @@
 
 Sent as a node program it takes one message:
     {"workdir": W}
-        -> {"user": NAME, "runs": [{"run_dir", "record", "state", "alive", "last_line"}, ...], newest first,
+        -> {"user": NAME, "runs": [{"run_dir", "record", "state", "alive", "progress"}, ...], newest first,
             "others": [{"run", "user", "since"}, ...]}
 Another account's files cannot be read; that its supervisor runs, and for what run, can be seen in /proc.
 Nothing is changed on the host. Standard library only, Python 3.8 or newer, Linux.
@@ -42,8 +42,15 @@ def runs_of_this_account(workdir: str) -> List[Dict[str, Any]]:
         if record:
             record.pop("marker", None)
             run_dir = os.path.dirname(path)
-            found.append(dict(standing(run_dir), run_dir=run_dir, record=record, last_line=last_line(run_dir)))
+            found.append(dict(standing(run_dir), run_dir=run_dir, record=record, progress=how_far(run_dir)))
     return found
+
+
+def how_far(run_dir: str) -> str:
+    """Return what the script says of itself (DDP_ORCH_PROGRESS), else what its lowest rank here printed last, or ""."""
+    path = os.path.join(run_dir, "progress")
+    said = read_text(path, TAIL_BYTES).strip() if os.path.isfile(path) else ""
+    return said.splitlines()[0][:LINE_KEPT] if said else last_line(run_dir)
 
 
 def last_line(run_dir: str) -> str:

@@ -29,12 +29,13 @@ PY_SPY_S = 20.0
 KEPT = 20000  # characters of one rank
 
 
-def collect(run_dir: str, ranks: Dict[str, Dict[str, Any]]) -> Dict[str, Any]:
+def collect(run_dir: str, ranks: Dict[str, Dict[str, Any]], *, py_spy: bool = True) -> Dict[str, Any]:
     """Look at the ranks of a run.
 
     Args:
         run_dir: the run's folder here.
         ranks: rank -> what its rank_entry has written down.
+        py_spy: use it where it is installed.
     Returns:
         rank -> {"state": the kernel's letter, "cpu_s": seconds of CPU in each second, "stack": text, most recent call
         first, of the main thread before the others, "how": "py-spy", "faulthandler" or why there is none}
@@ -51,7 +52,9 @@ def collect(run_dir: str, ranks: Dict[str, Dict[str, Any]]) -> Dict[str, Any]:
     found: Dict[str, Any] = {}
     for rank, facts in alive.items():
         state = state_of(facts["pid"])
-        stack, how = by_py_spy(facts["pid"]) if state not in ("T", "t") else ("", "it is stopped, and cannot answer")
+        stack, how = "", "it is stopped, and cannot answer"
+        if py_spy and state not in ("T", "t"):
+            stack, how = by_py_spy(facts["pid"])
         if not stack and rank in handled:
             stack, how = by_file(files[rank], sizes[rank]), "faulthandler"
         found[rank] = {

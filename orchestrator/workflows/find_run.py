@@ -146,7 +146,7 @@ def _seen_part(host: str, run: Mapping[str, Any], user: str) -> SeenPart:
     return SeenPart(
         state=host_state(host, state, alive=bool(run.get("alive"))),
         attempt=int(number(state, "attempt")),
-        progress=text(mapping(state, "progress"), "text") or text(run, "last_line"),
+        progress=text(run, "progress"),
         user=user,
     )
 

@@ -11,6 +11,9 @@ AFTER_SILENCE_S = 10.0
 AFTER_INTERRUPT_S = 5.0  # a worker that obeys TERM ends within one; the rest is two hosts' scripts going down
 HANG_AFTER_S = 5
 AFTER_HANG_S = HANG_AFTER_S + 10.0
+# Nobody fails for a rank that ended well until the others miss it: in a collective at once, in init_process_group
+# never, so that the supervisors look after ten seconds.
+AFTER_EARLY_END_S = 20.0
 AFTER_PORT_S = 15.0  # torchrun asks for the port once it has loaded torch
 # A daemon that outlives a good end is given time to finish by itself, an uploader say.
 AFTER_GOOD_END_S = 10.0
@@ -74,7 +77,8 @@ FAULTS = (
     Fault("exit3", "a rank ends with exit code 3", ("init", "before", *ALL[2:]), "exit3",
           cause=r"rank {rank} on {host} ended with exit code 3"),
     Fault("exit0", "a rank ends early with exit code 0", ("collective", "before", "init", "outside", "checkpoint"),
-          "exit0", cause=r"rank {rank} on {host} ended with exit code 0 while the others were still at work"),
+          "exit0", cause=r"rank {rank} on {host} ended with exit code 0 while the others were still at work",
+          others_within_s=AFTER_EARLY_END_S),
     Fault("segfault", "a rank segfaults", ("collective", "before", "init", *ALL[3:]), "segfault", victim=0,
           cause=r"rank {rank} on {host} was ended by SIGSEGV"),
     Fault("killed", "a rank is killed with -9", ("checkpoint", *ALL[:4], "end"), "killed", victim=0,

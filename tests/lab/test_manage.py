@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lab_runs import ddp, start, wait_until
+from light_torchrun import install
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
 
     from orchestrator.lab import Lab
 
 pytestmark = pytest.mark.lab
 
-# Stands in for torchrun with one rank a host: torch takes seconds to load, and is met in test_run.py.
-TORCHRUN = """
-import os, signal, subprocess, sys
-flags = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
-env = dict(os.environ, RANK=flags["--node_rank"], LOCAL_RANK="0")
-worker = subprocess.Popen([sys.executable, "-u", sys.argv[-1]], env=env, start_new_session=True)
-signal.signal(signal.SIGTERM, lambda *_: os.killpg(worker.pid, signal.SIGTERM))
-sys.exit(1 if worker.wait() else 0)
-"""
 TICKS = """
 import os, time
 for n in range(600):
@@ -58,40 +49,10 @@ os.makedirs(top + "/data/mnist", exist_ok=True)
 """
 
 
-def start(*words: str, cwd: Path, **env: str) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-m", "orchestrator.cli", *words]
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **env}
-    return subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=environ
-    )
-
-
-def ddp(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    with start(*words, cwd=cwd, **env) as process:
-        out, err = process.communicate(timeout=120)
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
-
-
-def wait_until(condition: Callable[[], object], limit_s: float = 30) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.2)
-
-
 @pytest.fixture(scope="module")
 def python(module_lab: Lab) -> str:
     """An interpreter on the hosts that has this torchrun."""
-    site = "/opt/light/lib/python{}.{}/site-packages".format(*sys.version_info)
-    make = (
-        f"{sys.executable} -m venv --without-pip /opt/light; mkdir -p {site}/torch/distributed;"
-        f"mkdir {site}/torch-2.14.1.dist-info; touch {site}/torch/__init__.py {site}/torch/distributed/__init__.py;"
-        f'echo "__version__ = \'2.14.1\'" > {site}/torch/version.py; echo "$0" > {site}/torch/distributed/run.py;'
-        f"printf 'Metadata-Version: 2.1\\nName: torch\\nVersion: 2.14.1\\n' > {site}/torch-2.14.1.dist-info/METADATA"
-    )
-    for host in module_lab.hosts:
-        module_lab.run(host, "sh", "-c", make, TORCHRUN)
-    return "/opt/light/bin/python"
+    return install(module_lab)
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lab_runs import belongs_to_a_run, clean, ddp, processes, start, wait_until
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,45 +37,6 @@ SETTLE = "time.sleep(1.5)\n"  # one rank may leave a collective while another is
 DONE = "dist.barrier(); dist.destroy_process_group()\n"
 WAIT = "print('waiting', flush=True); time.sleep(300)\n"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAIT
-
-
-def ddp(*words: str, cwd: Path, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "orchestrator.cli", *words]
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **env}
-    return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd, timeout=timeout, env=environ)
-
-
-def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-m", "orchestrator.cli", *words]
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"}
-    return subprocess.Popen(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=environ, start_new_session=True
-    )
-
-
-def wait_until(condition: Callable[[], object], limit_s: float = 60) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.1)
-
-
-def processes(lab: Lab) -> dict[str, list[str]]:
-    """What runs on each host beside sshd and what belongs to it."""
-    found = {}
-    for name in lab.hosts:
-        text = lab.run(name, "ps", "-eo", "args", check=False)
-        found[name] = [line for line in text.splitlines() if belongs_to_a_run(line)]
-    return found
-
-
-def belongs_to_a_run(args: str) -> bool:
-    """Supervisor, torchrun, rank_entry, or `python -u script.py`; not the programs that a controller talks with."""
-    return "ddp-orch/runs" in args or "torch.distributed" in args or (" -u " in args and " -c " not in args)
-
-
-def clean(lab: Lab) -> bool:
-    return not any(processes(lab).values())
 
 
 @pytest.fixture

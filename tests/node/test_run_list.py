@@ -39,6 +39,21 @@ def test_how_far_it_is_is_the_last_line_of_the_lowest_rank_of_the_newest_attempt
     assert run_list.last_line(str(tmp_path)) == last
 
 
+def test_what_the_script_says_of_itself_is_shown_before_what_it_prints(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "rank0.out").write_text("a line\n")
+    assert run_list.how_far(str(tmp_path)) == "a line"
+    (tmp_path / "progress").write_text("")
+    assert run_list.how_far(str(tmp_path)) == "a line"
+    (tmp_path / "progress").write_text("epoch 2/3 step 7\n" + "x" * 100_000)
+    assert run_list.how_far(str(tmp_path)) == "epoch 2/3 step 7"
+    (tmp_path / "progress").write_text("y" * 100_000)
+    assert run_list.how_far(str(tmp_path)) == "y" * run_list.LINE_KEPT
+    (tmp_path / "progress").unlink()
+    os.mkfifo(tmp_path / "progress")
+    assert run_list.how_far(str(tmp_path)) == "a line"
+
+
 def test_a_run_without_a_log_folder_has_no_last_line(tmp_path: Path) -> None:
     assert run_list.last_line(str(tmp_path)) == ""
 

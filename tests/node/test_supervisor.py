@@ -317,3 +317,32 @@ def test_a_host_that_failed_stays_failed_whatever_the_others_answer(make_run: Ca
         talks[0].send({"peers": {runs[1].name: ["127.0.0.1", ports[1]]}})
         talks[1].send({"peers": {runs[0].name: ["127.0.0.1", ports[0]]}})
     assert [finished(run)["state"] for run in runs] == ["stopped", "failed"]
+
+
+MEETS = """
+import sys, time
+def init_process_group():
+    time.sleep(120)
+def loads_data():
+    time.sleep(120)
+if sys.argv[1:] != ["ends"]:
+    {0}()
+"""
+
+
+def test_who_waits_for_a_rank_that_ended_before_they_met_ends_and_who_works_does_not(
+    make_run: Callable[[], Run],
+) -> None:
+    early, late = [make_run(), make_run()], [make_run(), make_run()]
+    for runs, call in ((early, "init_process_group"), (late, "loads_data")):
+        ends = "import sys\nsys.exit(0)\n"
+        start_together(runs, [MEETS.format(call), ends])
+    began = time.monotonic()
+    state = finished(early[0], limit_s=30)
+    assert time.monotonic() - began > 8
+    assert (state["state"], state["fail"]["kind"], state["left_over"]) == ("failed", "hang", 0)
+    assert "init_process_group" in state["hung"]["0"]["stack"]
+    assert finished(early[1])["state"] == "succeeded"
+    time.sleep(2)
+    assert late[0].state()["alive"], "a rank that still loads its data waits for nobody yet"
+    assert late[0].stop(0)["left_over"] == 0

@@ -6,16 +6,15 @@ import json
 import os
 import re
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-from worker_runs import ROOT, TINY, run, start
+from worker_runs import ROOT, TINY, children, run, start, wait_for_line
 
 if TYPE_CHECKING:
-    import subprocess
+    from pathlib import Path
 
 pytestmark = pytest.mark.torch
 TRAIN, EVALUATE = ROOT / "worker" / "train.py", ROOT / "worker" / "evaluate.py"
@@ -94,7 +93,8 @@ def test_a_restart_goes_on_from_the_named_checkpoint_with_fewer_ranks(
     process.communicate(timeout=60)
     saved = sorted(path.name for path in checkpoints.glob("*.pt"))
     assert saved == ["step-00000004.pt", "step-00000006.pt"]
-    assert re.fullmatch(r"epoch 1/2 step [78]/10 loss \d\.\d+\n", progress.read_text())
+    # Killed after a line was printed, and maybe before it was told.
+    assert re.fullmatch(r"epoch 1/2 step [678]/10 loss \d\.\d+\n", progress.read_text())
     resume = str(checkpoints / saved[0])  # not the newest: the other host has no newer one
     out = run(TINY, *words, cwd=tmp_path, processes=1, DDP_ORCH_RESUME=resume)
     assert f"goes on from {resume}, epoch 1, step 0" in out
@@ -103,18 +103,6 @@ def test_a_restart_goes_on_from_the_named_checkpoint_with_fewer_ranks(
     assert re.findall(r"epoch (\d) step 1/(\d+)", out) == [("1", "12"), ("2", "20")]
     steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert steps == [*range(1, 17), 16, *range(17, 37), 36]  # none twice, but for the tests after the epochs
-
-
-def wait_for_line(process: subprocess.Popen[str], pattern: str) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if re.search(pattern, line):
-            return
-    raise AssertionError(f"it ended with {process.wait()} before {pattern}")
-
-
-def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_resuming_with_other_settings_is_refused_by_name(digits: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 import struct
 import subprocess
@@ -50,3 +51,17 @@ def run(script: Path, *words: str, cwd: Path, processes: int, code: int = 0, **e
     out, _ = process.communicate(timeout=180)
     assert process.returncode == code, out
     return out
+
+
+def wait_for_line(process: subprocess.Popen[str], pattern: str) -> None:
+    """Read what a script prints until a line has the pattern."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if re.search(pattern, line):
+            return
+    raise AssertionError(f"it ended with {process.wait()} before {pattern}")
+
+
+def children(pid: int) -> list[int]:
+    """Return the pids of a process's children."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
