@@ -1,7 +1,7 @@
 """The checkpoints of a run on this host, by the contract of docs/restarts.md.
 
 A checkpoint is a file or folder in the run's checkpoint folder, renamed to its name when it is whole; the last number
-in the name is its step. Equal names on several hosts are the same checkpoint.
+in the name, before its ending, is its step. Equal names on several hosts are the same checkpoint.
 Standard library only, Python 3.8 or newer, Linux.
 """
 
@@ -22,7 +22,8 @@ LEFT = ".left-"  # put before the name of a checkpoint that the run has gone bac
 
 def step_of(name: str) -> int:
     """Return the step of a checkpoint, or -1 where the name is none of a whole one."""
-    numbers = re.findall(r"\d+", name)
+    stem, ending = os.path.splitext(name)
+    numbers = re.findall(r"\d+", name if ending[1:].isdigit() else stem)  # of `epoch-40.h5` it is 40
     unfinished = name.startswith(".") or name.endswith((".tmp", ".new", ".part"))
     return int(numbers[-1]) if numbers and not unfinished and len(name) <= LONGEST_NAME else -1
 

@@ -142,9 +142,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_training(
     module_lab: Lab, project: Path, tmp_path: Path
 ) -> None:
     with start("run", "writes.py", "--", "0", "0", cwd=project, XDG_STATE_HOME=str(tmp_path)) as run:
-        wait_until(
-            lambda: list(tmp_path.glob("ddp-orch/runs/*/logs")), 40
-        )
+        wait_until(lambda: list(tmp_path.glob("ddp-orch/runs/*/logs")), 40)
         said: list[str] = []
         reader = threading.Thread(target=lambda: said.append(run.stderr.read() if run.stderr else ""))
         reader.start()
