@@ -44,12 +44,12 @@ def test_nobody_begins_before_all_have_ended_their_part() -> None:
     assert agreement.next_step(situation(words)) == {"wait": "c to end its part"}
 
 
-@pytest.mark.parametrize(
-    ("attempt", "waited_s", "goes"), [(0, 0.5, False), (0, 1.5, True), (2, 3.5, False), (2, 4.5, True)]
-)
-def test_the_wait_before_an_attempt_doubles(attempt: int, waited_s: float, goes: bool) -> None:
-    at = {"attempt": attempt, "waited_s": waited_s}
-    assert ("go" in agreement.next_step(situation({host: word(attempt=attempt) for host in HOSTS}, **at))) == goes
+@pytest.mark.parametrize(("attempt", "waits_s"), [(0, 1), (1, 2), (2, 4), (6, 30)])
+def test_the_wait_before_an_attempt_doubles(attempt: int, waits_s: float) -> None:
+    words = {host: word(attempt=attempt) for host in HOSTS}
+    for waited_s, decided in ((waits_s - 0.5, "wait"), (waits_s + 0.5, "go")):
+        at = situation(words, attempt=attempt, waited_s=waited_s, max_restarts=9)
+        assert list(agreement.next_step(at)) == [decided]
 
 
 @pytest.mark.parametrize(
