@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 PORT_FREE_S = 5.0  # for the port of the attempt before
 NEVER_S = "86400"
+AGENT_IDLE_S = 0.4  # torchrun looks at its ranks ten times a second, and then says what became of them
 LIBC = ctypes.CDLL(None)
 
 
@@ -43,6 +44,8 @@ class Attempt:
         self.number, self.members, self.resume = number, members, resume
         self.agent_pid = 0
         self.agent_exit: Optional[int] = None
+        self._agent_asked = False  # to end
+        self._idle_since = 0.0  # no rank of it lives
 
     @property
     def checkpoints(self) -> str:
@@ -173,6 +176,7 @@ class Attempt:
         if grace_s > 0:
             self._ask_to_end()
         while time.monotonic() < deadline and self.processes():
+            self._ask_idle_agent_to_end()
             got = signal.sigtimedwait([signal.SIGCHLD, signal.SIGTERM, signal.SIGINT], 0.1)
             self.look()
             meanwhile()
@@ -187,10 +191,26 @@ class Attempt:
 
     def _ask_to_end(self) -> None:
         """Send TERM to every rank, past torchrun, which would kill them after a time of its own."""
-        ranks = self.ranks().values()
-        nproc = next(int(host["nproc"]) for host in self.order["hosts"] if host["name"] == self.order["host"])
-        if len(ranks) == nproc:
-            alive = [int(rank["entry_pid"]) for rank in ranks if is_same(rank["entry_pid"], rank["entry_start"])]
-            send_signal(alive, signal.SIGTERM)
+        self._agent_asked = False
+        if self._all_have_started():
+            send_signal(self._alive(), signal.SIGTERM)
         else:  # torchrun is still on its way
+            self._agent_asked = True
             send_signal([self.agent_pid], signal.SIGTERM)
+
+    def _ask_idle_agent_to_end(self) -> None:
+        """Send TERM to torchrun once its ranks have ended: it may wait five minutes for those of other hosts."""
+        if self._agent_asked or self.agent_exit is not None or not self._all_have_started() or self._alive():
+            return
+        self._idle_since = self._idle_since or time.monotonic()
+        if time.monotonic() - self._idle_since > AGENT_IDLE_S:
+            self._agent_asked = True
+            send_signal([self.agent_pid], signal.SIGTERM)
+
+    def _all_have_started(self) -> bool:
+        nproc = next(int(host["nproc"]) for host in self.order["hosts"] if host["name"] == self.order["host"])
+        return len(self.ranks()) == nproc
+
+    def _alive(self) -> List[int]:
+        ranks = self.ranks().values()
+        return [int(rank["entry_pid"]) for rank in ranks if is_same(rank["entry_pid"], rank["entry_start"])]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
+import signal
 import threading
 import time
 from collections import deque
@@ -33,9 +35,11 @@ GIVE_UP_S = 60.0  # a host that stays away this long is lost to the run
 GIVE_UP_LAST_S = 10.0  # the same, where the run has ended on all others
 STRAGGLER_S = 20.0  # until a run that may restart is stopped from here: its supervisors agree on that, if they can
 LOST_AGAIN_S = 2.0  # between two looks at a host that has no supervisor
+LOOK_AFTER_S = 0.3  # how late Ctrl-C is confirmed
 LAST_LINES = 40  # kept of each rank's standard error: a traceback with its message
 STOP_ANSWER_S = 30.0  # beside the grace: for the supervisor to kill, scan and write
-GRACE_AFTER_FAILURE_S = 5.0  # the others' state is lost anyway, but a worker may want to say its last words
+GRACE_S = 30.0  # after Ctrl-C, for the workers to write a last checkpoint
+GRACE_AFTER_FAILURE_S = 1.0  # as the supervisors give it among themselves
 
 
 @dataclass
@@ -89,6 +93,7 @@ class RunFollower:
         self._keeper = keeper
         # Bounded: a slow terminal slows the reading down, and never the training.
         self._arrived: queue.Queue[tuple[str, Message | HostState | ConnectionLost | None]] = queue.Queue(maxsize=64)
+        self._unsaid: deque[Stopping] = deque()
         self._lines: dict[tuple[str, str], LineAssembler] = {}
         self._expected: dict[tuple[str, str], int] = {}
         self._attempts: dict[tuple[str, int], int] = {}  # of the last errors
@@ -114,7 +119,7 @@ class RunFollower:
             keep_on: wait for more.
             owner: the run is ours: when one host fails, stop the others; Ctrl-C stops the run, a second one kills it.
         Raises:
-            KeyboardInterrupt: Ctrl-C, where the run is not ours.
+            KeyboardInterrupt: Ctrl-C, where the run is not ours, or a third one.
         """
         moves = self._record.max_restarts > 0  # a rank may be on another host in a later attempt
         parts = [part for part in self._record.hosts if ranks is None or moves or set(part.ranks) & set(ranks)]
@@ -124,24 +129,55 @@ class RunFollower:
             self._in_thread(self._read_host, part, order)
         open_hosts = {part.name for part in parts}
         try:
-            while open_hosts:
-                try:
-                    host, arrived = self._arrived.get(timeout=0.5)
-                    if arrived is None:
-                        open_hosts.discard(host)
-                        self._end_lines(host)
-                    else:
-                        self._take(host, arrived)
+            with self._stopping_on_ctrl_c() if owner else contextlib.nullcontext():
+                while open_hosts:
+                    with contextlib.suppress(queue.Empty):
+                        host, arrived = self._arrived.get(timeout=LOOK_AFTER_S)
+                        if arrived is None:
+                            open_hosts.discard(host)
+                            self._end_lines(host)
+                        else:
+                            self._take(host, arrived)
                     self._look_after(owner=owner)
-                except queue.Empty:
-                    self._look_after(owner=owner)
-                except KeyboardInterrupt:
-                    if not owner:
-                        raise
-                    self.stop("interrupted", grace_s=0.0 if self._own_stop == "interrupted" else 30.0)
         finally:
             self._closing.set()
         return self.outcome
+
+    @contextlib.contextmanager
+    def _stopping_on_ctrl_c(self) -> Iterator[None]:
+        """Have Ctrl-C stop the run, and not break off what is being read, written or shown.
+
+        It does so also while a terminal that takes nothing holds up this thread.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Ctrl-C is another's
+            return
+        heard, pressed = os.pipe()
+        times = 0
+
+        def press(*_: object) -> None:
+            nonlocal times
+            times += 1
+            if times > 2:
+                raise KeyboardInterrupt
+            os.write(pressed, b"!")  # all that is safe in here: locks may be held
+
+        def watch() -> None:
+            with os.fdopen(heard, "rb", buffering=0) as presses:
+                for grace_s in (GRACE_S, 0.0):
+                    if not presses.read(1):
+                        return
+                    self._ask_to_stop("interrupted", grace_s, "user")
+                    self._unsaid.append(Stopping("interrupted", grace_s))
+
+        watcher = threading.Thread(target=watch, name="ctrl-c", daemon=True)
+        watcher.start()
+        before = signal.signal(signal.SIGINT, press)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+            os.close(pressed)  # ends the watcher
 
     def stop(self, why: str, *, grace_s: float, kind: str = "user") -> None:
         """Have every host that still runs end its part; the states arrive as events.
@@ -151,8 +187,11 @@ class RunFollower:
             grace_s: seconds for the workers to end by themselves.
             kind: "user", or "failure" where the run is stopped because a part of it has failed.
         """
-        self._own_stop = self.outcome.stopped_for = why
         self._on_event(Stopping(why, grace_s))
+        self._ask_to_stop(why, grace_s, kind)
+
+    def _ask_to_stop(self, why: str, grace_s: float, kind: str) -> None:
+        self._own_stop = self.outcome.stopped_for = why
         for part in self._record.hosts:
             if not self.outcome.states[part.name].is_final:
                 self._in_thread(self._stop_host, part, why, grace_s, kind)
@@ -283,6 +322,8 @@ class RunFollower:
         self._on_event(LogLine(host, file.rank, file.is_error, text))
 
     def _look_after(self, *, owner: bool) -> None:
+        while self._unsaid:
+            self._on_event(self._unsaid.popleft())
         if self._keeper is not None:
             self._keeper.tend(self.outcome.states, self._silent_since)
         if owner and not self._own_stop:

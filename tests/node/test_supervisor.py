@@ -335,7 +335,7 @@ def test_who_waits_for_a_rank_that_ended_before_they_met_ends_and_who_works_does
 ) -> None:
     early, late = [make_run(), make_run()], [make_run(), make_run()]
     for runs, call in ((early, "init_process_group"), (late, "loads_data")):
-        ends = "import sys\nsys.exit(0)\n"
+        ends = "import time\ntime.sleep(2)  # until its supervisor is known to the other\n"
         start_together(runs, [MEETS.format(call), ends])
     began = time.monotonic()
     state = finished(early[0], limit_s=30)
