@@ -47,7 +47,7 @@ SIGNATURES = (
     Signature(
         id="data_download",
         kind=Kind.PRIMARY,
-        pattern=r"HTTP Error (?P<status>[45]\d\d)|urlopen error|(?:HTTPError|HfHubHTTPError): (?P<http>[45]\d\d) |Max retries exceeded with url|"
+        pattern=r"HTTP Error (?P<status>[45]\d\d)|urlopen error|(?:HTTPError|HfHubHTTPError): (?P<status2>[45]\d\d) |Max retries exceeded with url|"
         r"We couldn't connect to 'https?://|LocalEntryNotFoundError|OfflineModeIsEnabled|[Cc]annot (?:reach|find) the (?:requested )?.{0,40}(?:"
         r"hub|huggingface)|ReadTimeoutError|Error downloading|ProxyError|GatedRepoError|RepositoryNotFoundError",
         literals=("HTTP Error", "urlopen error", "HTTPError:", "Max retries exceeded", "We couldn't connect to", "LocalEntryNotFoundError",

@@ -175,7 +175,7 @@ SIGNATURES = (
         id="hosts_reach_each_other.nccl_attempt",
         kind=Kind.CONTRIBUTING,
         pattern=r"Call to connect (?:returned|failed ?:?) ?(?P<error>Connection refused|No route to host|Connection timed "
-        r"out|Network is unreachable)|connect to .{2,90} returned (?P<again>[^,]{1,60}), retrying",
+        r"out|Network is unreachable)|connect to .{2,90} returned (?P<error2>[^,]{1,60}), retrying",
         literals=("Call to connect", "connect to"),
         example="node-a:4711:4731 [0] NCCL INFO Call to connect returned Connection refused, retrying",
         cause="NCCL cannot connect to a process: {error}. A firewall (also one on the host itself), or an address that is "

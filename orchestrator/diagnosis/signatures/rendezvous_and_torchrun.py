@@ -8,7 +8,7 @@ SIGNATURES = (
     Signature(
         id="port_is_free",
         kind=Kind.PRIMARY,
-        pattern=r"(?:[:\]](?P<port>\d{2,5}) \(errno: 98\b|\bport: (?P<uv_port>\d{1,5}), useIpv6: \w{1,5}, code: -98\b"
+        pattern=r"(?:[:\]](?P<port>\d{2,5}) \(errno: 98\b|\bport: (?P<port2>\d{1,5}), useIpv6: \w{1,5}, code: -98\b"
         r"|EADDRINUSE|(?:errno|Errno) 98\b|^(?!.{0,200}NCCL).{0,300}[Aa]ddress already in use)",
         literals=("errno:", "useIpv", "EADDRINUSE", "rrno ", "ddress already in use"),
         example="The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, "
@@ -59,8 +59,8 @@ SIGNATURES = (
         id="port_is_reachable",
         kind=Kind.PRIMARY,
         pattern=r"client socket has timed out after \d{1,9} ?m?s while trying to connect to \((?P<peer>[^,()]{1,100}), "
-        r"(?P<port>\d{1,5})\)|failed to connect to any network address of \((?P<any_peer>[^,()]{1,100}), \d{1,5}\)"
-        r"|Timed out while trying to connect to \[?(?P<old_peer>[\w.:-]{1,100})\]?",
+        r"(?P<port>\d{1,5})\)|failed to connect to any network address of \((?P<peer2>[^,()]{1,100}), \d{1,5}\)"
+        r"|Timed out while trying to connect to \[?(?P<peer3>[\w.:-]{1,100})\]?",
         literals=("client socket has timed out", "failed to connect to any network", "Timed out while trying to connect"),
         example="[E socket.cpp:1011] [c10d] The client socket has timed out after 60000ms while trying to connect to "
         "(10.9.8.7, 29500).",
@@ -344,7 +344,7 @@ SIGNATURES = (
         id="not_started_by_torchrun",
         kind=Kind.PRIMARY,
         pattern=r"environment variable (?P<name>[A-Z_]{1,40}) expected, but not set"
-        r"|KeyError: '(?P<key>LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|LOCAL_WORLD_SIZE)'",
+        r"|KeyError: '(?P<name2>LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|LOCAL_WORLD_SIZE)'",
         literals=("expected, but not set", "KeyError: '"),
         example="ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
         "expected, but not set",

@@ -90,7 +90,7 @@ SIGNATURES = (
         id="limits.processes",
         kind=Kind.PRIMARY,
         pattern=r"can't start new thread|pthread_create.{0,80}(?:Resource temporarily unavailable|failed)|fork: (?:retry: )?Resource "
-        r"temporarily|BlockingIOError: \[Errno 11\]|Thread creation failed|std::system_error.{0,60}Resource temporarily",
+        r"temporarily|BlockingIOError: \[Errno 11\] Resource|Thread creation failed|std::system_error.{0,60}Resource temporarily",
         literals=("can't start new thread", "pthread_create", "Resource temporarily unavailable", "BlockingIOError: [Errno 11]",
                   "Thread creation failed"),
         example="OpenBLAS blas_thread_init: pthread_create failed for thread 63 of 64: Resource temporarily unavailable",
