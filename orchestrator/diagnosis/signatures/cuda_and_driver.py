@@ -10,8 +10,10 @@ SIGNATURES = (
     Signature(
         id="gpus_enough",
         kind=Kind.PRIMARY,
-        pattern=r"invalid device ordinal",
-        literals=("invalid device ordinal",),
+        pattern=r"invalid device ordinal|AssertionError: Invalid device id|You requested (?:gpu|GPU)s?: |insufficient CUDA devices for|No "
+        r"slot '\d{1,3}' specified on host",
+        literals=("invalid device ordinal", "Invalid device id", "You requested gpu", "You requested GPU", "insufficient CUDA devices",
+                  "specified on host"),
         example="RuntimeError: CUDA error: invalid device ordinal",
         cause="a rank chose a GPU that this host does not have: more processes than visible GPUs, or the device is chosen by "
         "the global rank",
@@ -24,9 +26,9 @@ SIGNATURES = (
     Signature(
         id="kernel_image",
         kind=Kind.PRIMARY,
-        pattern=r"no kernel image is available|CUDA capability sm_\d{1,4}\w? is not compatible with the current PyTorch"
+        pattern=r"no kernel image is available|device kernel image is invalid|invalid value for --gpu-architecture|CUDA capability sm_\d{1,4}\w? is not compatible with the current PyTorch"
         r"|GPU\d? .{0,60}is of cuda capability .{0,60}(?:no longer supports|too old)|PTX was compiled with an unsupported",
-        literals=("no kernel image is available", "is not compatible with the current PyTorch", "of cuda capability",
+        literals=("no kernel image is available", "device kernel image is invalid", "invalid value for --gpu-arch", "is not compatible with the current PyTorch", "of cuda capability",
                   "PTX was compiled with an unsupported"),
         example="RuntimeError: CUDA error: no kernel image is available for execution on the device",
         cause="this torch has no code for this GPU: the card is newer than torch, or too old for it",
@@ -53,10 +55,10 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"couldn't communicate with the NVIDIA driver|No CUDA GPUs are available|Found no NVIDIA driver on your system"
         r"|no CUDA-capable device is detected|Unable to determine the device handle for (?:GPU|gpu)|Failed to initialize NVML"
-        r"|CUDA unknown error - this may be due to an incorrectly set up environment|libcuda\.so\.1: cannot open",
+        r"|CUDA unknown error - this may be due to an incorrectly set up environment|libcuda\.so\.1: cannot open|CUDA unavailable, invalid device",
         literals=("communicate with the NVIDIA driver", "No CUDA GPUs are available", "Found no NVIDIA driver",
                   "no CUDA-capable device", "Unable to determine the device handle", "Failed to initialize NVML",
-                  "CUDA unknown error", "libcuda.so.1"),
+                  "CUDA unknown error", "libcuda.so.1", "CUDA unavailable, invalid"),
         example="RuntimeError: No CUDA GPUs are available",
         cause="the NVIDIA driver of this host shows no GPU: it is not loaded, the card is lost, or CUDA_VISIBLE_DEVICES hides "
         "it",
@@ -126,9 +128,9 @@ SIGNATURES = (
     Signature(
         id="cuda_out_of_memory",
         kind=Kind.PRIMARY,
-        pattern=r"CUDA out of memory|CUDA error: out of memory|HIP out of memory|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:\d )"
+        pattern=r"CUDA out of memory|CUDA error: out of memory|cuda runtime error \(2\) : out of memory|HIP out of memory|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:\d )"
         r"?'out of memory'|cudaErrorMemoryAllocation",
-        literals=("CUDA out of memory", "CUDA error: out of memory", "HIP out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
+        literals=("CUDA out of memory", "CUDA error: out of memory", "cuda runtime error", "HIP out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
                   "Cuda failure", "cudaErrorMemoryAllocation"),
         example="RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.70 GiB total capacity)",
         cause="the GPU's memory ran out",
@@ -144,8 +146,8 @@ SIGNATURES = (
     Signature(
         id="gpu_busy",
         kind=Kind.PRIMARY,
-        pattern=r"all CUDA-capable devices are busy or unavailable|cudaErrorDevicesUnavailable|exclusive-thread device already in use",
-        literals=("devices are busy or unavailable", "cudaErrorDevicesUnavailable", "exclusive-thread device"),
+        pattern=r"all CUDA-capable devices are busy or unavailable|CUDA-capable device\(s\) is/are busy|cudaErrorDevicesUnavailable|exclusive-thread device already in use",
+        literals=("devices are busy or unavailable", "is/are busy or", "cudaErrorDevicesUnavailable", "exclusive-thread device"),
         example="RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
         cause="the GPU is held by another process and lets no second one in (exclusive mode), or is in a bad state",
         check="nvidia-smi -q | grep -i 'compute mode'; nvidia-smi",
@@ -181,10 +183,22 @@ SIGNATURES = (
         weight=6,
     ),  # fmt: skip
     Signature(
+        id="cuda_launch_timeout",
+        kind=Kind.PRIMARY,
+        pattern=r"launch timed out and was terminated",
+        literals=("launch timed out and was",),
+        example="RuntimeError: CUDA error: the launch timed out and was terminated",
+        cause="a CUDA kernel ran longer than allowed on a card that also drives a display, or the card hung",
+        check="nvidia-smi -q | grep -i display; journalctl -k | grep Xid",
+        try_this="no display on that card, or smaller batches",
+        source=CUDA_ERRORS,
+        weight=12,
+    ),
+    Signature(
         id="fork_after_cuda",
         kind=Kind.PRIMARY,
-        pattern=r"Cannot re-initialize CUDA in forked subprocess|CUDA error: initialization error",
-        literals=("Cannot re-initialize CUDA in forked", "CUDA error: initialization error"),
+        pattern=r"Cannot re-initialize CUDA in forked subprocess|can't create new processes if CUDA is already|CUDA error: initialization error",
+        literals=("Cannot re-initialize CUDA in forked", "create new processes if CUDA", "CUDA error: initialization error"),
         example="RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
         "the 'spawn' start method",
         cause="a process that had used CUDA was forked, and the child used CUDA too",
@@ -247,8 +261,8 @@ SIGNATURES = (
         id="cuda_library_missing",
         kind=Kind.PRIMARY,
         pattern=r"(?P<library>lib(?:cu|nv|cudnn|nccl)[\w-]{1,40}\.so[.\d]{0,12}): cannot open shared object file|Could not load "
-        r"library libcudnn|Unable to load any of \{?libcudnn|OSError: libcu\w{1,40}",
-        literals=("cannot open shared object file", "Could not load library libcudnn", "libcudnn", "OSError: libcu"),
+        r"library libcudnn|Unable to load any of \{?libcudnn|CUDA Setup failed despite|OSError: libcu\w{1,40}",
+        literals=("cannot open shared object file", "Could not load library libcudnn", "libcudnn", "OSError: libcu", "CUDA Setup failed"),
         example="OSError: libcublas.so.12: cannot open shared object file: No such file or directory",
         cause="a CUDA library that torch needs is not found: {library}",
         check="echo $LD_LIBRARY_PATH; pip list | grep nvidia",
@@ -272,8 +286,8 @@ SIGNATURES = (
         id="cuda_library_call_failed",
         kind=Kind.PRIMARY,
         pattern=r"(?P<status>CUBLAS_STATUS_(?!ALLOC)\w{1,30}|CUDNN_STATUS_(?!SUBLIB|VERSION)\w{1,30}|CUFFT_\w{1,30}|CUSOLVER_STATUS_"
-        r"\w{1,30})",
-        literals=("CUBLAS_STATUS_", "CUDNN_STATUS_", "CUFFT_", "CUSOLVER_STATUS_"),
+        r"\w{1,30})|unable to find an engine to execute|Unable to find a valid cuDNN algorithm",
+        literals=("CUBLAS_STATUS_", "CUDNN_STATUS_", "CUFFT_", "CUSOLVER_STATUS_", "unable to find an engine", "Unable to find a valid cuDNN"),
         example="RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
         cause="a CUDA library refused a call ({status}); most often the GPU's memory is full, or an index was out of range before",
         check="nvidia-smi; CUDA_LAUNCH_BLOCKING=1 for the operation",

@@ -49,9 +49,9 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"HTTP Error (?P<status>[45]\d\d)|urlopen error|(?:HTTPError|HfHubHTTPError): (?P<status2>[45]\d\d) |Max retries exceeded with url|"
         r"We couldn't connect to 'https?://|LocalEntryNotFoundError|OfflineModeIsEnabled|[Cc]annot (?:reach|find) the (?:requested )?.{0,40}(?:"
-        r"hub|huggingface)|ReadTimeoutError|Error downloading|ProxyError|GatedRepoError|RepositoryNotFoundError",
+        r"hub|huggingface)|ReadTimeoutError|requests\.exceptions\.\w{1,40}|NewConnectionError|Error downloading|ProxyError|GatedRepoError|RepositoryNotFoundError",
         literals=("HTTP Error", "urlopen error", "HTTPError:", "Max retries exceeded", "We couldn't connect to", "LocalEntryNotFoundError",
-                  "OfflineModeIsEnabled", "annot reach the", "annot find the", "ReadTimeoutError", "Error downloading", "ProxyError",
+                  "OfflineModeIsEnabled", "requests.exceptions.", "NewConnectionError", "annot reach the", "annot find the", "ReadTimeoutError", "Error downloading", "ProxyError",
                   "GatedRepoError", "RepositoryNotFoundError"),
         example="urllib.error.HTTPError: HTTP Error 403: Forbidden",
         cause="something could not be downloaded: the server refused, or this host has no way to it",
@@ -80,6 +80,19 @@ SIGNATURES = (
         source="https://github.com/pytorch/tutorials/issues/3065",
         weight=11,
     ),  # fmt: skip
+    Signature(
+        id="made_twice",
+        kind=Kind.PRIMARY,
+        pattern=r"FileExistsError: \[Errno 17\].{0,20}: '?(?P<file>[^']{1,300})|No such file or directory: '.{0,300}tmp-checkpoint|Directory "
+        r"not empty: '.{0,300}(?:checkpoint|tmp)",
+        literals=("FileExistsError: [Errno 17]", "No such file or directory: '", "Directory not empty: '"),
+        example="FileExistsError: [Errno 17] File exists: '/data/out/cache'",
+        cause="several ranks made, moved or removed the same file or folder at once",
+        check="what the script does on all ranks that one should do alone",
+        try_this="do it on rank 0 alone, then barrier; os.makedirs(..., exist_ok=True)",
+        check_before="script_fits",
+        weight=9,
+    ),
     Signature(
         id="not_picklable",
         kind=Kind.PRIMARY,

@@ -114,8 +114,8 @@ SIGNATURES = (
     Signature(
         id="group_not_initialized",
         kind=Kind.PRIMARY,
-        pattern=r"Default process group has not been initialized",
-        literals=("Default process group has not been",),
+        pattern=r"[Dd]efault process group (?:has not been|is not) initialized",
+        literals=("efault process group has not been", "efault process group is not"),
         example="ValueError: Default process group has not been initialized, please make sure to call init_process_group.",
         cause="a collective or DDP was used before init_process_group, or after destroy_process_group",
         source=TORCH_DISTRIBUTED,
@@ -181,10 +181,10 @@ SIGNATURES = (
     Signature(
         id="checkpoint_damaged",
         kind=Kind.PRIMARY,
-        pattern=r"PytorchStreamReader failed|failed finding central directory|invalid load key|not a ZIP archive|unexpected EOF, expected "
+        pattern=r"PytorchStreamReader failed|failed finding central directory|invalid load key|not a ZIP archive|pickle data was truncated|unexpected EOF, expected "
         r"\d|storage has wrong (?:byte )?size|SafetensorError|Error while deserializing header",
         literals=("PytorchStreamReader failed", "failed finding central directory", "invalid load key", "not a ZIP archive",
-                  "unexpected EOF, expected", "storage has wrong", "SafetensorError", "deserializing header"),
+                  "pickle data was truncated", "unexpected EOF, expected", "storage has wrong", "SafetensorError", "deserializing header"),
         example="RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         cause="a checkpoint is not whole: it was cut off while it was written, is being written by another rank, or is only a "
         "pointer of Git LFS",
@@ -238,6 +238,17 @@ SIGNATURES = (
         try_this=".contiguous() before the call; equal sizes on all ranks",
         source=TORCH_DISTRIBUTED,
         weight=9,
+    ),
+    Signature(
+        id="batch_sizes_do_not_fit",
+        kind=Kind.PRIMARY,
+        pattern=r"Check batch related parameters|(?:batch|BATCH)[\w -]{0,30}(?:must be (?:a )?multiple of|not (?:a )?multiple of|is not divisible by)",
+        literals=("Check batch related parameters", "multiple of", "is not divisible by"),
+        example="AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+        "gradient_acc_step * world_size 32 != 4 * 1 * 4",
+        cause="the batch size does not fit the number of processes",
+        check="the batch size of the configuration against WORLD_SIZE",
+        weight=13,
     ),
     Signature(
         id="precision_not_supported",

@@ -62,7 +62,7 @@ SIGNATURES = (
         weight=20,
     ),
     Signature(
-        id="hosts_reach_each_other.gloo",
+        id="gloo_cannot_connect",
         kind=Kind.PRIMARY,
         pattern=r"connectFullMesh failed|gloo.{0,200}timed out connecting|timed out connecting: .{0,200}remote="
         r"|Connect(?:ion)? timeout \[",
@@ -82,6 +82,33 @@ SIGNATURES = (
         suspects=("interfaces_chosen", "interface_variables", "one_way_to_peers", "address_is_own",
                   "hosts_reach_each_other"),
     ),  # fmt: skip
+    Signature(
+        id="torch_matches.gloo",
+        kind=Kind.PRIMARY,
+        pattern=r"sizeof\(impl_\) == bytes\.size\(\)|bytes\.size\(\) == sizeof",
+        literals=("bytes.size()",),
+        example="RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/address.cc:45] sizeof(impl_) == "
+        "bytes.size(). 136 vs 68",
+        cause="the hosts have different versions of torch, whose gloo do not understand each other's addresses",
+        check='python -c "import torch; print(torch.__version__)" on every host',
+        try_this="the same torch on all hosts",
+        check_before="torch_matches",
+        weight=18,
+    ),
+    Signature(
+        id="limits.ports",
+        kind=Kind.PRIMARY,
+        pattern=r"pair\.cc:\d{1,5}\] (?:bind|listen): (?P<error>Address already in use|Cannot assign requested address)",
+        literals=("] bind:", "] listen:"),
+        example="RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:176] bind: Address already in use",
+        cause="gloo found no free port to listen on: each pair of ranks takes one, and this host has too few for so many ranks",
+        not_this="not the rendezvous port",
+        check="ss -s; sysctl net.ipv4.ip_local_port_range net.core.somaxconn",
+        try_this="a wider net.ipv4.ip_local_port_range; fewer processes a host",
+        check_before="limits",
+        source="https://github.com/pytorch/pytorch/issues/59256",
+        weight=16,
+    ),
     Signature(
         id="collective_mismatch.gloo",
         kind=Kind.PRIMARY,
@@ -123,8 +150,8 @@ SIGNATURES = (
     Signature(
         id="torch_has_cuda.no_nccl",
         kind=Kind.PRIMARY,
-        pattern=r"Distributed package doesn't have NCCL",
-        literals=("Distributed package doesn't have NCCL",),
+        pattern=r"Distributed package doesn't have (?:NCCL|MPI|UCC)",
+        literals=("Distributed package doesn't have",),
         example="RuntimeError: Distributed package doesn't have NCCL built in",
         cause="this torch was built without NCCL: a CPU build, or one for another system",
         check='python -c "import torch; print(torch.__version__, torch.version.cuda)"',

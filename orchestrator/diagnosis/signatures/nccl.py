@@ -199,6 +199,34 @@ SIGNATURES = (
         weight=14,
     ),
     Signature(
+        id="environment_clean.nccl_file",
+        kind=Kind.CONTRIBUTING,
+        pattern=r"(?P<name>NCCL_(?:GRAPH_FILE|TOPO_FILE)) set by environment to (?P<file>\S{1,200})",
+        literals=("NCCL_GRAPH_FILE set by", "NCCL_TOPO_FILE set by"),
+        example="node-a:4711:4731 [0] NCCL INFO NCCL_GRAPH_FILE set by environment to /opt/vendor/graph.xml",
+        cause="{name} names a description of another kind of machine ({file}), by which NCCL goes",
+        not_this="right on the very type of cloud machine that it was made for",
+        check="env | grep NCCL; cat ~/.nccl.conf /etc/nccl.conf",
+        try_this="unset {name}, or take it out of nccl.conf",
+        check_before="environment_clean",
+        source="https://github.com/NVIDIA/nccl/issues/1240",
+        weight=4,
+    ),
+    Signature(
+        id="interfaces_chosen.none",
+        kind=Kind.PRIMARY,
+        pattern=r"WARN .{0,40}Socket creation failed",
+        literals=("Socket creation failed",),
+        example="node-a:4711:4711 [0] include/socket.h:311 NCCL WARN Socket creation failed : Address family not supported by "
+        "protocol",
+        cause="NCCL found no interface with an address that it can use, as in a container without a network",
+        check="ip -br address, where the workers run",
+        try_this="docker run --network=host",
+        check_before="interfaces_chosen",
+        source="https://github.com/NVIDIA/nccl-tests/issues/14",
+        weight=12,
+    ),
+    Signature(
         id="nccl_cannot_bind",
         kind=Kind.PRIMARY,
         pattern=r"NCCL WARN .{0,60}(?:Call to bind|bind\(\)?).{0,40}failed.{0,4}(?P<error>Address already in use|Cannot "
@@ -344,7 +372,7 @@ SIGNATURES = (
     Signature(
         id="nccl_cuda_failure",
         kind=Kind.PRIMARY,
-        pattern=r"NCCL WARN .{0,80}Cuda failure (?:\d{1,4} )?'(?P<error>(?!out of memory)[^']{1,120})'",
+        pattern=r"(?:NCCL WARN .{0,80}|^\s{0,8})Cuda failure (?:\d{1,4} )?'(?P<error>(?!out of memory)[^']{1,120})'",
         literals=("Cuda failure",),
         example="node-a:4711:4731 [0] enqueue.cc:720 NCCL WARN Cuda failure 'invalid device function'",
         cause="a CUDA call inside NCCL failed: {error}",

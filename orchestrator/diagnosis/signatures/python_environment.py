@@ -29,6 +29,7 @@ SIGNATURES = (
         check_before="modules_installed",
         source="https://github.com/pytorch/pytorch/issues/77737",
         weight=15,
+        suspects=("torchrun_is_the_interpreters",),
     ),
     Signature(
         id="torch_family_fits",
@@ -46,6 +47,17 @@ SIGNATURES = (
         weight=14,
     ),  # fmt: skip
     Signature(
+        id="system_library_missing",
+        kind=Kind.PRIMARY,
+        pattern=r"(?P<library>lib(?!cu|nv|nccl)[\w.+-]{1,60}\.so[.\d]{0,12}): cannot open shared object file",
+        literals=("cannot open shared object file",),
+        example="ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
+        cause="a library of the system is missing on this host: {library}",
+        check="ldconfig -p | grep {library}, on every host",
+        try_this="install the system's package that has it",
+        weight=12,
+    ),
+    Signature(
         id="numpy_does_not_fit",
         kind=Kind.PRIMARY,
         pattern=r"numpy\.core\.multiarray failed to import|numpy\._core.{0,60}(?:No module|failed)|numpy\.dtype size changed|Numpy is not available",
@@ -60,8 +72,8 @@ SIGNATURES = (
     Signature(
         id="versions_differ",
         kind=Kind.PRIMARY,
-        pattern=r"cannot import name '(?P<name>\w{1,80})' from (?:partially initialized module )?'(?P<module>[\w.]{1,100})'|module '(?P<of>(?:torch|"
-        r"transformers|numpy)[\w.]{0,60})' has no attribute '(?P<attribute>\w{1,80})'|requires? .{1,40} but (?:found|you have) |is required for a "
+        pattern=r"cannot import name '(?P<name>\w{1,80})' from (?:partially initialized module )?'(?P<module>[\w.]{1,100})'|module '(?P<of>[\w.]{1,80}"
+        r")' has no attribute '(?P<attribute>\w{1,80})'|requires? .{1,40} but (?:found|you have) |is required for a "
         r"normal functioning",
         literals=("cannot import name", "has no attribute", " but found", " but you have ", "for a normal functioning"),
         example="ImportError: cannot import name 'packaging' from 'pkg_resources' (/opt/venv/lib/pkg_resources/__init__.py)",
@@ -85,9 +97,9 @@ SIGNATURES = (
     Signature(
         id="compiler_missing",
         kind=Kind.PRIMARY,
-        pattern=r"Error building extension '(?P<name>[\w-]{1,60})'|Ninja is required to load C\+\+|CUDA_HOME environment variable is not set|Failed "
+        pattern=r"detected CUDA version .{1,20} mismatches|cannot find -lcuda|Error building extension '(?P<name>[\w-]{1,60})'|Ninja is required to load C\+\+|CUDA_HOME environment variable is not set|Failed "
         r"to find C compiler|nvcc.{0,20}not found|Python\.h: No such file",
-        literals=("Error building extension", "Ninja is required", "CUDA_HOME environment variable", "Failed to find C compiler", "nvcc",
+        literals=("detected CUDA version", "cannot find -l", "Error building extension", "Ninja is required", "CUDA_HOME environment variable", "Failed to find C compiler", "nvcc",
                   "Python.h: No such file"),
         example="RuntimeError: Error building extension 'fused_adam'",
         cause="an extension is compiled at the start, and the tools for it are missing or do not fit on this host",

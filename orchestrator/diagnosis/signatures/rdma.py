@@ -64,6 +64,22 @@ SIGNATURES = (
         weight=11,
     ),
     Signature(
+        id="rdma_usable.refused",
+        kind=Kind.PRIMARY,
+        pattern=r"WARN Call to (?P<call>ibv_\w{1,40}) failed",
+        literals=("Call to ibv_",),
+        example="misc/ibvwrap.cc:252 NCCL WARN Call to ibv_reg_mr failed",
+        cause="the InfiniBand or RoCE card refused a call ({call}); for ibv_reg_mr and ibv_create_* most often the limit of locked "
+        "memory (ulimit -l)",
+        check="ulimit -l; ibv_devinfo; lsmod | grep peermem",
+        try_this="memlock unlimited, or NCCL_IB_DISABLE=1 to go on over sockets",
+        confirms="NCCL_IB_DISABLE=1",
+        check_before="rdma_usable",
+        known_for="older NCCL, which gives no reason",
+        source=NCCL_TROUBLE,
+        weight=10,
+    ),
+    Signature(
         id="rdma_usable.queue_pair",
         kind=Kind.PRIMARY,
         pattern=r"ibv_(?:modify_qp|query_gid|open_device|query_port).{0,20} failed|Failed to (?:modify|create) QP",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.diagnosis.signatures.signature import NCCL_TROUBLE, Kind, Signature
 
 _NETWORK = ("interfaces_chosen", "interface_variables", "address_is_own", "one_way_to_peers", "networks_distinct",
-            "hosts_reach_each_other", "rdma_usable", "nccl_matches", "nccl_library")  # fmt: skip
+            "hosts_reach_each_other", "rdma_usable", "nccl_matches", "nccl_library", "environment_clean")  # fmt: skip
 _HANG = ("peer_to_peer", "rdma_usable", "hosts_reach_each_other", "networks_distinct", "interfaces_chosen", "data_is_there")
 
 SIGNATURES = (
@@ -48,6 +48,18 @@ SIGNATURES = (
         check="whether any rank ended before; if none did, the network: ping -i 0.2 for minutes, ip -s link",
         source="https://github.com/NVIDIA/nccl/issues/193",
         weight=5,
+    ),
+    Signature(
+        id="nccl_proxy",
+        kind=Kind.SECONDARY,
+        pattern=r"Proxy Call to rank \d{1,6} failed|\[Proxy Service.{0,40}\].{0,40}(?:Failed to execute|Accept failed)|\[Service thread\] Accept "
+        r"failed|Socket recv failed while polling|Proxy thread error",
+        literals=("Proxy Call to rank", "[Proxy Service", "[Service thread]", "Socket recv failed while", "Proxy thread error"),
+        example="node-a:4711:4731 [0] proxy.cc:1495 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable",
+        cause="a helper thread of NCCL met a failure that began elsewhere",
+        check="the other lines 'NCCL WARN' before it, on all hosts",
+        source=NCCL_TROUBLE,
+        weight=1,
     ),
     Signature(
         id="nccl_remote_error",
@@ -154,9 +166,9 @@ SIGNATURES = (
         id="collective_timeout",
         kind=Kind.SECONDARY,
         pattern=r"collective operation timeout: WorkNCCL|[Ww]atchdog caught collective|ran for \d{1,12} milliseconds before timing "
-        r"out|Timed out waiting \d{1,12} ?ms for (?:recv|send) operation to complete|Application timeout caused pair closure",
+        r"out|timed out in blocking wait|Timed out waiting \d{1,12} ?ms for (?:recv|send) operation to complete|Application timeout caused pair closure",
         literals=("collective operation timeout", "atchdog caught collective", "milliseconds before timing out",
-                  "Timed out waiting", "Application timeout caused"),
+                  "timed out in blocking wait", "Timed out waiting", "Application timeout caused"),
         example="[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=456, OpType=ALLREDUCE, Timeout(ms)=600000)",
         cause="after collectives that worked, a rank did not come to the next one: it has fewer batches than the others, does "
         "something else meanwhile (evaluation, a checkpoint), swallowed an exception, or is gone",
@@ -184,9 +196,12 @@ SIGNATURES = (
         kind=Kind.SECONDARY,
         pattern=r"Failed to check the .should dump. flag|recvValue failed on|sendBytes failed on|recvVector failed on|TCPStore.{0,160}"
         r"(?:Broken pipe|Connection reset|shut down too early)|Failed to recv, got 0 bytes|Broken pipe.{0,80}TCPStore"
-        r"|DistNetworkError: (?:Connection reset by peer|Broken pipe|failed to recv)",
+        r"|DistNetworkError: (?:Connection reset by peer|Broken pipe|failed to recv)|store->get\('0'\) got error|possible application crash on "
+        r"rank 0|Stop_waiting response is expected|^RuntimeError: (?:Connection reset by peer|Broken pipe)",
         literals=("Failed to check the", "recvValue failed on", "sendBytes failed on", "recvVector failed on", "TCPStore",
-                  "Failed to recv, got", "DistNetworkError:"),
+                  "Failed to recv, got", "DistNetworkError:",
+                  "store->get(", "possible application crash on", "Stop_waiting response", "RuntimeError: Connection reset",
+                  "RuntimeError: Broken pipe"),
         example='Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early)',
         cause="the store is gone: torchrun on the first host, or rank 0, ended first",
         check="the first error on the host of rank 0",
@@ -197,8 +212,8 @@ SIGNATURES = (
         id="peer_never_came",
         kind=Kind.SECONDARY,
         pattern=r"wait timeout after \d{1,9} ?ms, keys: /\S{0,80}default_pg|Timed out after .{0,40}waiting for .{0,40}key|wait timeout "
-        r"after .{0,160}(?:cpu//|cuda//|worker)|Socket Timeout",
-        literals=("wait timeout after", "Timed out after", "Socket Timeout"),
+        r"after .{0,160}(?:cpu//|cuda//|worker)|Socket Timeout|store[ -]based barrier.{0,160}worker_count=\d{1,6}",
+        literals=("wait timeout after", "Timed out after", "Socket Timeout", "based barrier"),
         example="torch.distributed.DistStoreError: wait timeout after 1800000ms, keys: /default_pg/0//cpu//0/1",
         cause="a rank waited for another's word in the store, which did not come: that rank never started or ended before",
         check="the rank at the end of the key: its first error",
@@ -253,9 +268,10 @@ SIGNATURES = (
         id="worker_failed",
         kind=Kind.SECONDARY,
         pattern=r"worker group FAILED|ChildFailedError|failed \(exitcode: 1\)|exitcode\s{0,4}: (?:1|-6)\b|Signal 6 \(SIGABRT\)"
-        r"|(?:SpawnException|ProcessRaisedException|ProcessExitedException)|returned non-zero exit status",
+        r"|(?:SpawnException|ProcessRaisedException|ProcessExitedException)|returned non-zero exit status|return code = [1-9]\d{0,2}\b|sigkill_handler\] Killing subprocess",
         literals=("worker group FAILED", "ChildFailedError", "exitcode", "(SIGABRT)", "ProcessRaisedException",
-                  "ProcessExitedException", "SpawnException", "returned non-zero exit status"),
+                  "ProcessExitedException", "SpawnException", "returned non-zero exit status",
+                  "return code =", "sigkill_handler"),
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
         cause="a worker failed; torchrun gives only its exit code, and starts none anew (--max-restarts is 0 by default)",
         not_this="'Root Cause (first observed failure)' is only the first that this host saw, to the second",

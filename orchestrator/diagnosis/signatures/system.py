@@ -115,8 +115,8 @@ SIGNATURES = (
         id="file_system.broken",
         kind=Kind.PRIMARY,
         pattern=r"Stale (?:NFS )?file handle|\[Errno 116\]|\[Errno 5\] Input/output error|blk_update_request: I/O error|EXT4-fs error|"
-        r"XFS .{0,80}[Cc]orruption|I/O error, dev \w{1,20}",
-        literals=("tale file handle", "tale NFS file handle", "[Errno 116]", "[Errno 5]", "I/O error", "EXT4-fs error", "orruption"),
+        r"XFS .{0,80}[Cc]orruption|\[Errno (?:107|121)\]|I/O error, dev \w{1,20}",
+        literals=("tale file handle", "tale NFS file handle", "[Errno 116]", "[Errno 5]", "I/O error", "EXT4-fs error", "orruption", "[Errno 107]", "[Errno 121]"),
         example="OSError: [Errno 116] Stale file handle: '/shared/data/train.idx'",
         cause="a disk or a network file system failed under the run",
         check="journalctl -k --since -1h; mount; ls on that path",
