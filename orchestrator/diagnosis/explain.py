@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.diagnosis.explanation import Explanation, Note, Sure
 from orchestrator.diagnosis.log_reading import LogSource, Reading, Sighting, harmless, read_logs
 from orchestrator.diagnosis.signatures.all_signatures import BY_ID
+from orchestrator.diagnosis.signatures.secondary import HANGS, SILENT_HANG
 from orchestrator.diagnosis.signatures.signature import Kind
 
 if TYPE_CHECKING:
@@ -31,11 +32,6 @@ _PASSES_ON = {
     "ChildFailedError", "SignalException", "DistBackendError", "DistStoreError", "DistNetworkError", "DistError",
     "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SystemExit", "RendezvousError",
 }  # fmt: skip
-# What makes a run stand still without a word, likeliest first.
-HANGS = (
-    "peer_to_peer", "rdma_usable", "nccl_matches", "networks_distinct", "one_way_to_peers", "hosts_reach_each_other",
-    "interfaces_chosen", "data_is_there", "nccl_library",
-)  # fmt: skip
 _MOST_OTHERS = 12
 _DEFAULTS = {"peer": "the other host", "interface": "an interface", "file": "a file", "rank": "another rank"}
 
@@ -74,9 +70,9 @@ def explain(
 
 def _chosen(sightings: Sequence[Sighting], *, failed: bool) -> Sighting | None:
     """Choose what stands for the cause; a secondary one where nothing else does, None where nothing failed."""
-    primary = [one for one in sightings if one.signature is None or one.signature.kind is Kind.PRIMARY]
-    secondary = [one for one in sightings if one.signature is not None and one.signature.kind is Kind.SECONDARY]
-    facts = [one for one in sightings if one.signature is not None and one.signature.kind is Kind.CONTRIBUTING]
+    primary = [one for one in sightings if one.kind is Kind.PRIMARY]
+    secondary = [one for one in sightings if one.kind is Kind.SECONDARY]
+    facts = [one for one in sightings if one.kind is Kind.CONTRIBUTING]
     if primary:
         return _first(primary)
     telling = [one for one in secondary if one.signature is not None and one.signature.id not in _EMPTY]
@@ -90,8 +86,7 @@ def _chosen(sightings: Sequence[Sighting], *, failed: bool) -> Sighting | None:
 def _rank_of(sighting: Sighting) -> tuple[int, int, int]:
     """Sort by kind, then the most specific, then the first to arrive."""
     kinds = {Kind.PRIMARY: 0, Kind.CONTRIBUTING: 1, Kind.SECONDARY: 2}
-    kind = kinds[sighting.signature.kind] if sighting.signature else 0
-    return kind, -_weight(sighting), sighting.order
+    return kinds[sighting.kind], -_weight(sighting), sighting.order
 
 
 def _weight(sighting: Sighting) -> int:
@@ -122,9 +117,11 @@ def _answer(
             finding = _only(findings)
         if finding is not None:
             return _from_finding(finding, "the run stood still" if hung else "the run failed", None)
+        if hung:
+            return _from_silence()
         if failed or reading.errors:
-            what = "the run stood still" if hung else "something failed"
-            return Explanation(Sure.UNKNOWN, f"{what}, and the logs do not say why", find_out=FIND_OUT)
+            says = "something failed, and the logs do not say why"
+            return Explanation(Sure.UNKNOWN, says, find_out=FIND_OUT)
         return Explanation(Sure.NOTHING, "nothing wrong found")
     if told.signature is None:
         return _from_exception(told)
@@ -134,9 +131,23 @@ def _answer(
     return _from_signature(told, told.signature, addresses)
 
 
+def _from_silence() -> Explanation:
+    """Answer for a run that stood still and left no line about it."""
+    return Explanation(
+        sure=Sure.UNKNOWN,
+        sentence=SILENT_HANG.cause,
+        follows=SILENT_HANG,
+        trouble=SILENT_HANG.trouble,
+        check=SILENT_HANG.check,
+        try_this=SILENT_HANG.try_this,
+        confirms=SILENT_HANG.confirms,
+        find_out=FIND_OUT,
+    )
+
+
 def _from_signature(told: Sighting, signature: Signature, addresses: Mapping[str, str]) -> Explanation:
     follows = signature.kind is Kind.SECONDARY
-    certain = signature.kind is Kind.PRIMARY and signature.weight >= CERTAIN_FROM
+    certain = told.kind is Kind.PRIMARY and signature.weight >= CERTAIN_FROM
     sure = Sure.UNKNOWN if follows else Sure.CERTAIN if certain else Sure.LIKELY
     evidence = told.evidence
     peer = addresses.get(told.groups.get("peer", "").strip("[]"), "")
@@ -214,7 +225,7 @@ def _note(sighting: Sighting, addresses: Mapping[str, str]) -> Note:
     if sighting.signature is None:
         return Note("raised", "primary", _from_exception(sighting).sentence, sighting.shown())
     says = _by(sighting, _filled(sighting.signature.cause, sighting, addresses))
-    return Note(sighting.signature.trouble, sighting.signature.kind.value, says, sighting.shown())
+    return Note(sighting.signature.trouble, sighting.kind.value, says, sighting.shown())
 
 
 def _by(sighting: Sighting, says: str) -> str:

@@ -26,7 +26,7 @@ _TIMES = (
         r"(?P<second>\d\d) (?P<host>[\w.-]{1,80}) (?=kernel:|\S{1,40}\[\d{1,9}\]:)"
     ),
 )
-_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
 
 @dataclass(frozen=True)

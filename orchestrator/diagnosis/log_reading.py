@@ -12,6 +12,7 @@ from orchestrator.diagnosis.line_labels import Label, label_of
 from orchestrator.diagnosis.log_scan import LogScan, shape_of
 from orchestrator.diagnosis.signatures.all_signatures import SIGNATURES
 from orchestrator.diagnosis.signatures.innocent import INNOCENT
+from orchestrator.diagnosis.signatures.signature import Kind
 from orchestrator.diagnosis.tracebacks import START, Raised, TracebackReader
 
 if TYPE_CHECKING:
@@ -21,13 +22,18 @@ if TYPE_CHECKING:
 
 MOST_UNUSUAL = 5  # of one log
 MOST_RAISED = 64  # of one log
+MOST_SHAPES = 5_000  # that are remembered: of 4 KiB at most, mostly of 100 bytes
+MOST_LOOKS = 2000  # at lines of one shape, in one log; later ones are counted as what these were
 SHOWN_CHARACTERS = 400
 _BOX = {"host": "  host      : ", "rank": "(local_rank: "}
 _BOX_HOST = re.compile(r"^\s{1,8}host {1,8}: (?P<host>[\w.-]{1,100})\s*$")
 _BOX_RANK = re.compile(r"^\s{1,8}rank {1,8}: (?P<rank>\d{1,6}) \(local_rank: \d{1,4}\)")
 _SLOT_RANK = re.compile(r"[\[( ][Rr]ank (?P<rank>\d{1,6})[\]:,]")
-_TROUBLE_WORDS = ("ERROR", "Error:", "Exception:", "FATAL", "Fatal", "CRITICAL", "WARN", "error:")
-_ONLY_WARNS = re.compile(r"WARN|[Ww]arning")
+_TROUBLE_WORDS = ("ERROR", "Error", "Exception", "FATAL", "Fatal", "CRITICAL", "WARN", "error:")
+_ERROR = re.compile(
+    r"\b(?:ERROR|FATAL|CRITICAL|Fatal)\b|[A-Za-z]Error\b|\w{3,80}Exception\b|(?:^|: )error: |^\[?E\d{4} |^\[E [A-Z]\w{1,40}\.cpp"
+)
+_WARNS = re.compile(r"\bWARN(?:ING)?\b")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 _ESCAPE = re.compile("\x1b\\[[0-9;?]{0,40}[A-Za-z]")
 
@@ -57,6 +63,7 @@ class Sighting:
         signature: None for an exception that no signature knows.
         raised: the exception, None for a signature's line.
         ended_traceback: the line was the exception of a traceback.
+        only_warned: so far its lines were warnings, or others that healthy runs print.
     """
 
     signature: Signature | None
@@ -66,8 +73,17 @@ class Sighting:
     groups: dict[str, str] = field(default_factory=dict)
     raised: Raised | None = None
     ended_traceback: bool = False
+    only_warned: bool = True
     count: int = 1
     last_line: int = 0
+
+    @property
+    def kind(self) -> Kind:
+        """What it can be for an explanation."""
+        if self.signature is None:
+            return Kind.PRIMARY
+        warned = self.signature.kind is Kind.PRIMARY and self.only_warned
+        return Kind.CONTRIBUTING if warned else self.signature.kind
 
     def shown(self) -> Evidence:
         """Return its first line, with the count."""
@@ -118,12 +134,11 @@ class LogReader:
         """Return what finds the lines."""
         return self._scan
 
-    def signatures_for(self, raw: bytes) -> tuple[Signature, ...]:
-        """Return the signatures of which a line holds a literal, its digits left out."""
-        shape = shape_of(raw)
+    def signatures_for(self, shape: bytes) -> tuple[Signature, ...]:
+        """Return the signatures of which a line of this shape holds a literal, its digits left out."""
         found = self._of_shape.get(shape)
         if found is None:
-            if len(self._of_shape) > 20_000:  # shapes of some 100 bytes: a few megabytes
+            if len(self._of_shape) > MOST_SHAPES:
                 self._of_shape.clear()
             found = tuple(signature for signature, literals in _literals() if any(one in shape for one in literals))
             self._of_shape[shape] = found
@@ -135,6 +150,14 @@ def _literals() -> tuple[tuple[Signature, tuple[bytes, ...]], ...]:
     return tuple((one, tuple(shape_of(literal.encode()) for literal in one.literals)) for one in SIGNATURES)
 
 
+@dataclass
+class _Looks:
+    """How often a shape came in one log, and what its lines were."""
+
+    count: int = 0
+    matched: list[Sighting] = field(default_factory=list)
+
+
 class _OneLog:
     """What is remembered while one log is read."""
 
@@ -142,6 +165,7 @@ class _OneLog:
         self._reader, self._source = reader, source
         self._reading = reader.reading
         self._seen: dict[str, Sighting] = {}
+        self._looks: dict[bytes, _Looks] = {}
         self._tracebacks = TracebackReader()
         self._last_raised: dict[object, Sighting] = {}
         self._raised = self._unusual = 0
@@ -157,23 +181,31 @@ class _OneLog:
                 scan.follow = max(scan.follow, 1)
 
     def _line(self, number: int, raw: bytes) -> None:
-        signatures = self._reader.signatures_for(raw)
-        text = _ESCAPE.sub("", raw.decode(errors="replace"))
-        known = [self._seen.get(signature.id) for signature in signatures]
-        if signatures and all(one is not None and one.count > 1000 for one in known) and not self._tracebacks.is_open():
-            for one in known:  # a line that comes at every step: its place and number are known well enough
-                if one is not None:
-                    one.count, one.last_line = one.count + 1, number
+        shape = shape_of(raw)
+        if len(self._looks) > MOST_SHAPES:
+            self._looks.clear()
+        looks = self._looks.setdefault(shape, _Looks())
+        looks.count += 1
+        if looks.count > MOST_LOOKS and not self._tracebacks.is_open():
+            for one in looks.matched:
+                one.count, one.last_line = one.count + 1, number
             return
+        signatures = self._reader.signatures_for(shape)
+        text = _ESCAPE.sub("", raw.decode(errors="replace"))
         label, rest = label_of(text)
         self._box(rest)
         speaker = (label.rank, label.local_rank, label.host)
         ended = self._tracebacks.add(speaker, number, rest)
-        matched = [found for one in signatures if (found := self._matched(one, number, text, rest, label))]
+        innocent = is_innocent(text)
+        asked = [one for one in signatures if not innocent or one.warned or one.kind is not Kind.PRIMARY]
+        matched = [found for one in asked if (found := self._matched(one, number, text, rest, label))]
+        for sighting in matched:
+            sighting.only_warned = sighting.only_warned and innocent
         if ended is not None:
             self._exception(ended, matched, speaker, number, rest, label)
-        elif not matched and not signatures_are_innocent(text):
+        elif not matched and not innocent:
             self._note_unusual(number, rest, label)
+        looks.matched = matched or looks.matched
 
     def _box(self, rest: str) -> None:
         """Remember whose box of torchrun's report this is."""
@@ -216,15 +248,17 @@ class _OneLog:
         self._raised += 1
         evidence = self._evidence(number, rest, label)
         order = len(self._reading.sightings)
-        sighting = Sighting(None, evidence, order, label.at, raised=raised, ended_traceback=True, last_line=number)
+        sighting = Sighting(
+            None, evidence, order, label.at, raised=raised, ended_traceback=True, only_warned=False, last_line=number
+        )
         self._last_raised[speaker] = sighting
         self._reading.sightings.append(sighting)
 
     def _note_unusual(self, number: int, rest: str, label: Label) -> None:
-        if not any(word in rest for word in _TROUBLE_WORDS):
+        is_error = _ERROR.search(rest) is not None
+        if not is_error and not _WARNS.search(rest):
             return
-        only_warns = bool(_ONLY_WARNS.search(rest))
-        self._reading.errors += not only_warns
+        self._reading.errors += is_error
         if self._unusual < MOST_UNUSUAL:
             self._unusual += 1
             self._reading.unusual.append(self._evidence(number, rest, label))
@@ -249,7 +283,7 @@ class _OneLog:
         return Evidence(self._source.name, number, harmless(rest), host, rank, 1, number)
 
 
-def signatures_are_innocent(text: str) -> bool:
+def is_innocent(text: str) -> bool:
     """Tell whether a line is known from healthy runs."""
     return any(words in text for words in INNOCENT)
 

@@ -75,10 +75,6 @@ class LogScan:
         if rest:
             yield from self._of_piece(rest, ends=True)
 
-    def forget(self, shape: bytes) -> None:
-        """Give out no more lines of a shape."""
-        self._telling.pop(shape, None)
-
     def _of_piece(self, piece: bytes, *, ends: bool) -> Iterator[tuple[int, bytes]]:
         """Look at whole lines, or at a part of one (ends=False)."""
         shapes = piece.translate(None, _DIGITS).split(b"\n")

@@ -12,8 +12,14 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"invalid device ordinal|AssertionError: Invalid device id|You requested (?:gpu|GPU)s?: |insufficient CUDA devices for|No "
         r"slot '\d{1,3}' specified on host",
-        literals=("invalid device ordinal", "Invalid device id", "You requested gpu", "You requested GPU", "insufficient CUDA devices",
-                  "specified on host"),
+        literals=(
+            "invalid device ordinal",
+            "Invalid device id",
+            "You requested gpu",
+            "You requested GPU",
+            "insufficient CUDA devices",
+            "specified on host",
+        ),
         example="RuntimeError: CUDA error: invalid device ordinal",
         cause="a rank chose a GPU that this host does not have: more processes than visible GPUs, or the device is chosen by "
         "the global rank",
@@ -28,14 +34,21 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"no kernel image is available|device kernel image is invalid|invalid value for --gpu-architecture|CUDA capability sm_\d{1,4}\w? is not compatible with the current PyTorch"
         r"|GPU\d? .{0,60}is of cuda capability .{0,60}(?:no longer supports|too old)|PTX was compiled with an unsupported",
-        literals=("no kernel image is available", "device kernel image is invalid", "invalid value for --gpu-arch", "is not compatible with the current PyTorch", "of cuda capability",
-                  "PTX was compiled with an unsupported"),
+        literals=(
+            "no kernel image is available",
+            "device kernel image is invalid",
+            "invalid value for --gpu-arch",
+            "is not compatible with the current PyTorch",
+            "of cuda capability",
+            "PTX was compiled with an unsupported",
+        ),
         example="RuntimeError: CUDA error: no kernel image is available for execution on the device",
         cause="this torch has no code for this GPU: the card is newer than torch, or too old for it",
         check='python -c "import torch; print(torch.cuda.get_device_capability(), torch.cuda.get_arch_list())"',
         try_this="a torch build that lists the card's sm_XX",
         check_before="kernel_image",
         source=CUDA_ERRORS,
+        warned=True,
         weight=16,
     ),  # fmt: skip
     Signature(
@@ -56,15 +69,24 @@ SIGNATURES = (
         pattern=r"couldn't communicate with the NVIDIA driver|No CUDA GPUs are available|Found no NVIDIA driver on your system"
         r"|no CUDA-capable device is detected|Unable to determine the device handle for (?:GPU|gpu)|Failed to initialize NVML"
         r"|CUDA unknown error - this may be due to an incorrectly set up environment|libcuda\.so\.1: cannot open|CUDA unavailable, invalid device",
-        literals=("communicate with the NVIDIA driver", "No CUDA GPUs are available", "Found no NVIDIA driver",
-                  "no CUDA-capable device", "Unable to determine the device handle", "Failed to initialize NVML",
-                  "CUDA unknown error", "libcuda.so.1", "CUDA unavailable, invalid"),
+        literals=(
+            "communicate with the NVIDIA driver",
+            "No CUDA GPUs are available",
+            "Found no NVIDIA driver",
+            "no CUDA-capable device",
+            "Unable to determine the device handle",
+            "Failed to initialize NVML",
+            "CUDA unknown error",
+            "libcuda.so.1",
+            "CUDA unavailable, invalid",
+        ),
         example="RuntimeError: No CUDA GPUs are available",
         cause="the NVIDIA driver of this host shows no GPU: it is not loaded, the card is lost, or CUDA_VISIBLE_DEVICES hides "
         "it",
         check="nvidia-smi; echo $CUDA_VISIBLE_DEVICES; in a container: whether it was started with --gpus all",
         check_before="gpus_answer",
         source=CUDA_ERRORS,
+        warned=True,
         weight=14,
     ),  # fmt: skip
     Signature(
@@ -86,14 +108,21 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"driver version is insufficient for CUDA runtime|NVIDIA driver on your system is too old|forward compatibility "
         r"was attempted on non supported HW|cudaErrorInsufficientDriver|[Ee]rror 80[34]\b",
-        literals=("driver version is insufficient", "NVIDIA driver on your system is too old", "forward compatibility was",
-                  "cudaErrorInsufficientDriver", "rror 803", "rror 804"),
+        literals=(
+            "driver version is insufficient",
+            "NVIDIA driver on your system is too old",
+            "forward compatibility was",
+            "cudaErrorInsufficientDriver",
+            "rror 803",
+            "rror 804",
+        ),
         example="RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver",
         cause="this host's NVIDIA driver is too old for the CUDA that torch was built with",
         check='nvidia-smi | head -4; python -c "import torch; print(torch.version.cuda)"',
         try_this="a newer driver, or torch for an older CUDA",
         check_before="torch_has_cuda",
         source=CUDA_ERRORS,
+        warned=True,
         weight=16,
     ),  # fmt: skip
     Signature(
@@ -130,8 +159,15 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"CUDA out of memory|CUDA error: out of memory|cuda runtime error \(2\) : out of memory|HIP out of memory|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:\d )"
         r"?'out of memory'|cudaErrorMemoryAllocation",
-        literals=("CUDA out of memory", "CUDA error: out of memory", "cuda runtime error", "HIP out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
-                  "Cuda failure", "cudaErrorMemoryAllocation"),
+        literals=(
+            "CUDA out of memory",
+            "CUDA error: out of memory",
+            "cuda runtime error",
+            "HIP out of memory",
+            "CUBLAS_STATUS_ALLOC_FAILED",
+            "Cuda failure",
+            "cudaErrorMemoryAllocation",
+        ),
         example="RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.70 GiB total capacity)",
         cause="the GPU's memory ran out",
         not_this="not the host's memory. On rank 0 of a host alone: torch.load without map_location puts every rank's copy on "
@@ -147,7 +183,12 @@ SIGNATURES = (
         id="gpu_busy",
         kind=Kind.PRIMARY,
         pattern=r"all CUDA-capable devices are busy or unavailable|CUDA-capable device\(s\) is/are busy|cudaErrorDevicesUnavailable|exclusive-thread device already in use",
-        literals=("devices are busy or unavailable", "is/are busy or", "cudaErrorDevicesUnavailable", "exclusive-thread device"),
+        literals=(
+            "devices are busy or unavailable",
+            "is/are busy or",
+            "cudaErrorDevicesUnavailable",
+            "exclusive-thread device",
+        ),
         example="RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
         cause="the GPU is held by another process and lets no second one in (exclusive mode), or is in a bad state",
         check="nvidia-smi -q | grep -i 'compute mode'; nvidia-smi",
@@ -174,8 +215,13 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"an illegal memory access was encountered|misaligned address|an illegal instruction was encountered"
         r"|unspecified launch failure|cudaErrorIllegalAddress",
-        literals=("illegal memory access was", "misaligned address", "illegal instruction was encountered",
-                  "unspecified launch failure", "cudaErrorIllegalAddress"),
+        literals=(
+            "illegal memory access was",
+            "misaligned address",
+            "illegal instruction was encountered",
+            "unspecified launch failure",
+            "cudaErrorIllegalAddress",
+        ),
         example="RuntimeError: CUDA error: an illegal memory access was encountered",
         cause="a CUDA kernel read or wrote where it must not: a fault in an extension or in a library, rarely of the card",
         check="CUDA_LAUNCH_BLOCKING=1 names the operation; journalctl -k | grep Xid",
@@ -198,7 +244,11 @@ SIGNATURES = (
         id="fork_after_cuda",
         kind=Kind.PRIMARY,
         pattern=r"Cannot re-initialize CUDA in forked subprocess|can't create new processes if CUDA is already|CUDA error: initialization error",
-        literals=("Cannot re-initialize CUDA in forked", "create new processes if CUDA", "CUDA error: initialization error"),
+        literals=(
+            "Cannot re-initialize CUDA in forked",
+            "create new processes if CUDA",
+            "CUDA error: initialization error",
+        ),
         example="RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
         "the 'spawn' start method",
         cause="a process that had used CUDA was forked, and the child used CUDA too",
@@ -262,7 +312,13 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"(?P<library>lib(?:cu|nv|cudnn|nccl)[\w-]{1,40}\.so[.\d]{0,12}): cannot open shared object file|Could not load "
         r"library libcudnn|Unable to load any of \{?libcudnn|CUDA Setup failed despite|OSError: libcu\w{1,40}",
-        literals=("cannot open shared object file", "Could not load library libcudnn", "libcudnn", "OSError: libcu", "CUDA Setup failed"),
+        literals=(
+            "cannot open shared object file",
+            "Could not load library libcudnn",
+            "libcudnn",
+            "OSError: libcu",
+            "CUDA Setup failed",
+        ),
         example="OSError: libcublas.so.12: cannot open shared object file: No such file or directory",
         cause="a CUDA library that torch needs is not found: {library}",
         check="echo $LD_LIBRARY_PATH; pip list | grep nvidia",
@@ -287,7 +343,14 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"(?P<status>CUBLAS_STATUS_(?!ALLOC)\w{1,30}|CUDNN_STATUS_(?!SUBLIB|VERSION)\w{1,30}|CUFFT_\w{1,30}|CUSOLVER_STATUS_"
         r"\w{1,30})|unable to find an engine to execute|Unable to find a valid cuDNN algorithm",
-        literals=("CUBLAS_STATUS_", "CUDNN_STATUS_", "CUFFT_", "CUSOLVER_STATUS_", "unable to find an engine", "Unable to find a valid cuDNN"),
+        literals=(
+            "CUBLAS_STATUS_",
+            "CUDNN_STATUS_",
+            "CUFFT_",
+            "CUSOLVER_STATUS_",
+            "unable to find an engine",
+            "Unable to find a valid cuDNN",
+        ),
         example="RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
         cause="a CUDA library refused a call ({status}); most often the GPU's memory is full, or an index was out of range before",
         check="nvidia-smi; CUDA_LAUNCH_BLOCKING=1 for the operation",

@@ -54,8 +54,13 @@ SIGNATURES = (
         pattern=r"DistributedDataParallel device_ids and output_device arguments only work|DistributedDataParallel's input module must "
         r"be on the same type|device_ids can only be None or contain a single element|module must have its parameters and buffers on "
         r"device|Module and device_ids",
-        literals=("DistributedDataParallel device_ids and", "DistributedDataParallel's input module", "device_ids can only be None",
-                  "module must have its parameters", "device_ids"),
+        literals=(
+            "DistributedDataParallel device_ids and",
+            "DistributedDataParallel's input module",
+            "device_ids can only be None",
+            "module must have its parameters",
+            "device_ids",
+        ),
         example="ValueError: DistributedDataParallel device_ids and output_device arguments only work with single-device/multiple-"
         "device GPU modules or CPU modules, but got device_ids [0]",
         cause="device_ids does not fit where the model is",
@@ -126,7 +131,13 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"the new group's rank should be within|[Gg]roup rank is not set|Global rank \d{1,6} is not part of group|world_size.{0,40}"
         r"(?:not divisible|is not equal)|is not divisible by (?:tensor|pipeline|data)",
-        literals=("the new group's rank should", "roup rank is not set", "is not part of group", "world_size", "is not divisible by"),
+        literals=(
+            "the new group's rank should",
+            "roup rank is not set",
+            "is not part of group",
+            "world_size",
+            "is not divisible by",
+        ),
         example="ValueError: the new group's rank should be within the world_size set by init_process_group",
         cause="ranks or groups do not fit the number of processes (world size)",
         check="WORLD_SIZE against what the script expects",
@@ -183,8 +194,17 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"PytorchStreamReader failed|failed finding central directory|invalid load key|not a ZIP archive|pickle data was truncated|unexpected EOF, expected "
         r"\d|storage has wrong (?:byte )?size|SafetensorError|Error while deserializing header",
-        literals=("PytorchStreamReader failed", "failed finding central directory", "invalid load key", "not a ZIP archive",
-                  "pickle data was truncated", "unexpected EOF, expected", "storage has wrong", "SafetensorError", "deserializing header"),
+        literals=(
+            "PytorchStreamReader failed",
+            "failed finding central directory",
+            "invalid load key",
+            "not a ZIP archive",
+            "pickle data was truncated",
+            "unexpected EOF, expected",
+            "storage has wrong",
+            "SafetensorError",
+            "deserializing header",
+        ),
         example="RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         cause="a checkpoint is not whole: it was cut off while it was written, is being written by another rank, or is only a "
         "pointer of Git LFS",
@@ -210,7 +230,15 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"[Ll]oss is nan, stopping|returned nan values in its 0th output|[Ll]oss (?:is|became) (?:nan|inf|NaN|not finite)|non-finite "
         r"(?:loss|gradient)|[Cc]urrent loss scale already at minimum|AMP scale.{0,30}(?:minimum|underflow)",
-        literals=("oss is nan", "returned nan values", "oss is ", "oss became", "non-finite", "urrent loss scale already", "AMP scale"),
+        literals=(
+            "oss is nan",
+            "returned nan values",
+            "oss is ",
+            "oss became",
+            "non-finite",
+            "urrent loss scale already",
+            "AMP scale",
+        ),
         example="Loss is nan, stopping training",
         cause="the loss became infinite or no number",
         check="learning rate, mixed precision, the batch of that step",
@@ -232,7 +260,12 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"Tensors must be (?:contiguous|non-overlapping and dense)|input tensor must be (?:the same size|contiguous)|tensor "
         r"list must be (?:on the same|distributed)",
-        literals=("Tensors must be contiguous", "Tensors must be non-overlapping", "input tensor must be", "tensor list must be"),
+        literals=(
+            "Tensors must be contiguous",
+            "Tensors must be non-overlapping",
+            "input tensor must be",
+            "tensor list must be",
+        ),
         example="ValueError: Tensors must be contiguous",
         cause="a collective was given a tensor that it cannot take: not contiguous, or of another size",
         try_this=".contiguous() before the call; equal sizes on all ranks",
@@ -254,7 +287,12 @@ SIGNATURES = (
         id="precision_not_supported",
         kind=Kind.PRIMARY,
         pattern=r"Your setup doesn't support bf16|doesn't support (?:bf16|bfloat16)|\"\w{1,60}\" not implemented for '(?P<dtype>Half|BFloat16)'",
-        literals=("doesn't support bf16", "doesn't support bfloat16", "not implemented for 'Half'", "not implemented for 'BFloat16'"),
+        literals=(
+            "doesn't support bf16",
+            "doesn't support bfloat16",
+            "not implemented for 'Half'",
+            "not implemented for 'BFloat16'",
+        ),
         example="ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with cuda>=11.0",
         cause="this device cannot compute in the precision that was asked for",
         check="whether all hosts have the same GPUs",

@@ -79,8 +79,13 @@ SIGNATURES = (
         known_for="torch 1.8 to 2.14; before 2.6 it says no more than 'no error'",
         source="https://github.com/sgl-project/sglang/issues/3226",
         weight=5,
-        suspects=("interfaces_chosen", "interface_variables", "one_way_to_peers", "address_is_own",
-                  "hosts_reach_each_other"),
+        suspects=(
+            "interfaces_chosen",
+            "interface_variables",
+            "one_way_to_peers",
+            "address_is_own",
+            "hosts_reach_each_other",
+        ),
     ),  # fmt: skip
     Signature(
         id="torch_matches.gloo",
@@ -138,8 +143,12 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"No backend type associated with device type (?P<device>\w{1,20})|ProcessGroupGloo.{0,80}(?:does not "
         r"support|unsupported)|Tensors must be CUDA and dense|ProcessGroupNCCL is only supported with GPUs, no GPUs found",
-        literals=("No backend type associated with", "ProcessGroupGloo", "Tensors must be CUDA and dense",
-                  "no GPUs found"),
+        literals=(
+            "No backend type associated with",
+            "ProcessGroupGloo",
+            "Tensors must be CUDA and dense",
+            "no GPUs found",
+        ),
         example="RuntimeError: No backend type associated with device type cpu",
         cause="the process group's backend cannot handle these tensors: gloo is for the CPU, NCCL for the GPU",
         check="init_process_group's backend, and the device of the tensor in the traceback",

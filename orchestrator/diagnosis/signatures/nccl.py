@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from orchestrator.diagnosis.signatures.signature import NCCL_ENV, NCCL_TROUBLE, TORCH_DISTRIBUTED, Kind, Signature
 
-_VIRTUAL = r"(?P<interface>(?:br-|veth|docker|virbr|tailscale|wg|tun|tap|zt|cni|flannel|cali|podman|lxc|lxd|vmnet|Cloudflare)"
+_VIRTUAL = (
+    r"(?P<interface>(?:br-|veth|docker|virbr|tailscale|wg|tun|tap|zt|cni|flannel|cali|podman|lxc|lxd|vmnet|Cloudflare)"
+)
 _CONNECT_FAILED = (
     r"(?:Connect to|connect to) (?:address )?(?P<peer>[\w.:%-]{2,80})<(?P<port>\d{1,5})> (?:failed|returned) ?:? ?"
 )
@@ -243,8 +245,13 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"posix_fallocate failed|Error while creating shared memory segment|failed to extend /dev/shm|/dev/shm/\S{0,"
         r"120}.{0,80}No space left on device|ncclShmOpen.{0,120}No space left",
-        literals=("posix_fallocate failed", "creating shared memory segment", "failed to extend /dev/shm",
-                  "/dev/shm/", "ncclShmOpen"),
+        literals=(
+            "posix_fallocate failed",
+            "creating shared memory segment",
+            "failed to extend /dev/shm",
+            "/dev/shm/",
+            "ncclShmOpen",
+        ),
         example="NCCL WARN Error: failed to extend /dev/shm/nccl-Ab3dE to 33030532 bytes, error: No space left on device (28)",
         cause="shared memory (/dev/shm) is full or too small for the GPUs of this host",
         not_this="no disk is full",

@@ -37,8 +37,15 @@ SIGNATURES = (
         pattern=r"undefined symbol: ?(?P<symbol>_Z\w{1,300}|\w{0,40}(?:torch|c10|at)\w{0,100})|operator torchvision::nms does not exist|partially "
         r"initialized module 'torchvision' has no attribute|torch.{0,80}was compiled (?:against|with) .{0,60}(?:different|but)|Couldn't load "
         r"custom C\+\+ ops|PyTorch and torchvision (?:versions )?.{0,40}(?:mismatch|incompatible)|has different CUDA (?:major )?versions",
-        literals=("undefined symbol:", "torchvision::nms does not exist", "partially initialized module 'torchvision'", "was compiled",
-                  "load custom C++ ops", "PyTorch and torchvision", "has different CUDA"),
+        literals=(
+            "undefined symbol:",
+            "torchvision::nms does not exist",
+            "partially initialized module 'torchvision'",
+            "was compiled",
+            "load custom C++ ops",
+            "PyTorch and torchvision",
+            "has different CUDA",
+        ),
         example="ImportError: /opt/venv/lib/python3.11/site-packages/my_op.so: undefined symbol: _ZN3c104impl3cow15cow_deleterE",
         cause="a compiled library was built for another torch than the one that is installed here",
         check="pip list | grep -i 'torch\\|flash\\|apex\\|xformers'",
@@ -99,8 +106,16 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"detected CUDA version .{1,20} mismatches|cannot find -lcuda|Error building extension '(?P<name>[\w-]{1,60})'|Ninja is required to load C\+\+|CUDA_HOME environment variable is not set|Failed "
         r"to find C compiler|nvcc.{0,20}not found|Python\.h: No such file",
-        literals=("detected CUDA version", "cannot find -l", "Error building extension", "Ninja is required", "CUDA_HOME environment variable", "Failed to find C compiler", "nvcc",
-                  "Python.h: No such file"),
+        literals=(
+            "detected CUDA version",
+            "cannot find -l",
+            "Error building extension",
+            "Ninja is required",
+            "CUDA_HOME environment variable",
+            "Failed to find C compiler",
+            "nvcc",
+            "Python.h: No such file",
+        ),
         example="RuntimeError: Error building extension 'fused_adam'",
         cause="an extension is compiled at the start, and the tools for it are missing or do not fit on this host",
         check="which nvcc gcc ninja; echo $CUDA_HOME",

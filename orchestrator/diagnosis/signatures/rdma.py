@@ -83,8 +83,14 @@ SIGNATURES = (
         id="rdma_usable.queue_pair",
         kind=Kind.PRIMARY,
         pattern=r"ibv_(?:modify_qp|query_gid|open_device|query_port).{0,20} failed|Failed to (?:modify|create) QP",
-        literals=("ibv_modify_qp", "ibv_query_gid", "ibv_open_device", "ibv_query_port", "Failed to modify QP",
-                  "Failed to create QP"),
+        literals=(
+            "ibv_modify_qp",
+            "ibv_query_gid",
+            "ibv_open_device",
+            "ibv_query_port",
+            "Failed to modify QP",
+            "Failed to create QP",
+        ),
         example="misc/ibvwrap.cc:300 NCCL WARN Call to ibv_modify_qp failed with error Connection timed out",
         cause="the connection over InfiniBand or RoCE could not be set up: a GID that the peer's network does not know, "
         "unequal MTU, or a port that is down",

@@ -11,7 +11,14 @@ SIGNATURES = (
         pattern=r"(?:[:\]](?P<port>\d{2,5}) \(errno: 98\b|\bport: (?P<port2>\d{1,5}), useIpv6: \w{1,5}, code: -98\b"
         r"|EADDRINUSE|(?:errno|Errno) 98\b|but another process is utilizing it|^(?!.{0,200}(?:NCCL|pair\.cc)).{0,300}[Aa]ddress already"
         r" in use)",
-        literals=("errno:", "useIpv", "EADDRINUSE", "another process is utilizing it", "rrno ", "ddress already in use"),
+        literals=(
+            "errno:",
+            "useIpv",
+            "EADDRINUSE",
+            "another process is utilizing it",
+            "rrno ",
+            "ddress already in use",
+        ),
         example="The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, "
         "code: -98, name: EADDRINUSE, message: address already in use",
         cause="the rendezvous port {port} is taken on this host, by another run, by one that was left behind, or by the "
@@ -63,8 +70,14 @@ SIGNATURES = (
         r"(?P<port>\d{1,5})\)|failed to connect to any network address of \((?P<peer2>[^,()]{1,100}), \d{1,5}\)"
         r"|Timed out while trying to connect to \[?(?P<peer3>[\w.:-]{1,100})\]?|connect\(\) timed out\. Original timeout|^RuntimeError: Connection "
         r"(?:refused|timed out)\s{0,4}$|^RuntimeError: No route to host",
-        literals=("client socket has timed out", "failed to connect to any network", "Timed out while trying to connect",
-                  "connect() timed out", "RuntimeError: Connection", "RuntimeError: No route"),
+        literals=(
+            "client socket has timed out",
+            "failed to connect to any network",
+            "Timed out while trying to connect",
+            "connect() timed out",
+            "RuntimeError: Connection",
+            "RuntimeError: No route",
+        ),
         example="[E socket.cpp:1011] [c10d] The client socket has timed out after 60000ms while trying to connect to "
         "(10.9.8.7, 29500).",
         cause="nothing answered at the rendezvous {peer} port {port}: torchrun on the first host was not started, the "
@@ -98,7 +111,14 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"(?:gai error: -\d|(?<!ssh: )Could not resolve host(?!name)|error encountered when getting address info"
         r"|gaierror: \[Errno -?\d{1,2}\]|getaddrinfo.{0,80}(?:not known|failure in name)|host not found: )",
-        literals=("gai error", "Could not resolve host", "getting address info", "gaierror", "getaddrinfo", "host not found:"),
+        literals=(
+            "gai error",
+            "Could not resolve host",
+            "getting address info",
+            "gaierror",
+            "getaddrinfo",
+            "host not found:",
+        ),
         example="[W socket.cpp:558] [c10d] The IPv6 network addresses of (node-a, 29500) cannot be retrieved (gai error: "
         "-2 - Name or service not known).",
         cause="a host's name is not known here: no entry in /etc/hosts, and no name server knows it or answers",
@@ -260,7 +280,16 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"exitcode\s{0,4}: -9\b|Signal 9 \(SIGKILL\)|Signals\.SIGKILL|exit(?:ed with)? ?code (?:137|-9)\b"
         r"|killed by signal: Killed|return code = -9\b|line \d{1,6}: {1,4}\d{1,9} Killed\b|^Killed\s{0,4}$",
-        literals=("exitcode", "(SIGKILL)", "Signals.SIGKILL", "exit code", "exited with", "killed by signal", "return code =", "Killed"),
+        literals=(
+            "exitcode",
+            "(SIGKILL)",
+            "Signals.SIGKILL",
+            "exit code",
+            "exited with",
+            "killed by signal",
+            "return code =",
+            "Killed",
+        ),
         example="E1103 12:00:01.000000 4711 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) "
         "local_rank: 0 (pid: 4712) of binary: /usr/bin/python3",
         cause="a worker was killed from outside (SIGKILL), nearly always by the kernel because the host's memory ran out",
@@ -276,8 +305,16 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"exitcode\s{0,4}: -11\b|Signals?\.?SIGSEGV|Signal 11 \(SIGSEGV\)|Segmentation fault|SIGSEGV|return code = -11\b|double free or "
         r"corruption|free\(\): invalid|corrupted size vs\. prev_size|malloc\(\): ",
-        literals=("exitcode", "SIGSEGV", "Segmentation fault", "return code =", "double free or", "free(): invalid",
-                  "corrupted size", "malloc(): "),
+        literals=(
+            "exitcode",
+            "SIGSEGV",
+            "Segmentation fault",
+            "return code =",
+            "double free or",
+            "free(): invalid",
+            "corrupted size",
+            "malloc(): ",
+        ),
         example="subprocess.CalledProcessError: Command '['python3', 'train.py']' died with <Signals.SIGSEGV: 11>.",
         cause="compiled code crashed in a worker (segmentation fault): usually a library that was built for another torch "
         "or CUDA",

@@ -6,7 +6,9 @@ from orchestrator.diagnosis.signatures.signature import NCCL_TROUBLE, Kind, Sign
 
 _NETWORK = ("interfaces_chosen", "interface_variables", "address_is_own", "one_way_to_peers", "networks_distinct",
             "hosts_reach_each_other", "rdma_usable", "nccl_matches", "nccl_library", "environment_clean")  # fmt: skip
-_HANG = ("peer_to_peer", "rdma_usable", "hosts_reach_each_other", "networks_distinct", "interfaces_chosen", "data_is_there")
+# What makes a run stand still without a word, likeliest first.
+HANGS = ("peer_to_peer", "rdma_usable", "nccl_matches", "networks_distinct", "one_way_to_peers", "hosts_reach_each_other",
+         "interfaces_chosen", "data_is_there", "nccl_library")  # fmt: skip
 
 SIGNATURES = (
     Signature(
@@ -54,7 +56,13 @@ SIGNATURES = (
         kind=Kind.SECONDARY,
         pattern=r"Proxy Call to rank \d{1,6} failed|\[Proxy Service.{0,40}\].{0,40}(?:Failed to execute|Accept failed)|\[Service thread\] Accept "
         r"failed|Socket recv failed while polling|Proxy thread error",
-        literals=("Proxy Call to rank", "[Proxy Service", "[Service thread]", "Socket recv failed while", "Proxy thread error"),
+        literals=(
+            "Proxy Call to rank",
+            "[Proxy Service",
+            "[Service thread]",
+            "Socket recv failed while",
+            "Proxy thread error",
+        ),
         example="node-a:4711:4731 [0] proxy.cc:1495 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable",
         cause="a helper thread of NCCL met a failure that began elsewhere",
         check="the other lines 'NCCL WARN' before it, on all hosts",
@@ -135,8 +143,13 @@ SIGNATURES = (
         kind=Kind.SECONDARY,
         pattern=r"Some NCCL operations have failed or timed out|To avoid data inconsistency, we are taking the entire process down"
         r"|NCCL watchdog thread terminated with exception|NCCL communicator was aborted|NCCL communicator encountered error",
-        literals=("Some NCCL operations have failed", "To avoid data inconsistency", "watchdog thread terminated with exception",
-                  "NCCL communicator was aborted", "NCCL communicator encountered error"),
+        literals=(
+            "Some NCCL operations have failed",
+            "To avoid data inconsistency",
+            "watchdog thread terminated with exception",
+            "NCCL communicator was aborted",
+            "NCCL communicator encountered error",
+        ),
         example="[E ProcessGroupNCCL.cpp:455] Some NCCL operations have failed or timed out. Due to the asynchronous nature of "
         "CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.",
         cause="a collective failed or timed out; this line does not say why",
@@ -160,15 +173,21 @@ SIGNATURES = (
         confirms="NCCL_P2P_DISABLE=1 (ACS, IOMMU), NCCL_IB_DISABLE=1 (RDMA, GID), ping -M do -s 8972 PEER (MTU)",
         source=NCCL_TROUBLE,
         weight=4,
-        suspects=_HANG,
+        suspects=HANGS,
     ),
     Signature(
         id="collective_timeout",
         kind=Kind.SECONDARY,
         pattern=r"collective operation timeout: WorkNCCL|[Ww]atchdog caught collective|ran for \d{1,12} milliseconds before timing "
         r"out|timed out in blocking wait|Timed out waiting \d{1,12} ?ms for (?:recv|send) operation to complete|Application timeout caused pair closure",
-        literals=("collective operation timeout", "atchdog caught collective", "milliseconds before timing out",
-                  "timed out in blocking wait", "Timed out waiting", "Application timeout caused"),
+        literals=(
+            "collective operation timeout",
+            "atchdog caught collective",
+            "milliseconds before timing out",
+            "timed out in blocking wait",
+            "Timed out waiting",
+            "Application timeout caused",
+        ),
         example="[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=456, OpType=ALLREDUCE, Timeout(ms)=600000)",
         cause="after collectives that worked, a rank did not come to the next one: it has fewer batches than the others, does "
         "something else meanwhile (evaluation, a checkpoint), swallowed an exception, or is gone",
@@ -189,7 +208,7 @@ SIGNATURES = (
         cause="a rank waited in a collective or in CUDA without progress until torch ended it",
         check="the errors of the other ranks before it",
         weight=1,
-        suspects=_HANG,
+        suspects=HANGS,
     ),
     Signature(
         id="store_gone",
@@ -198,10 +217,20 @@ SIGNATURES = (
         r"(?:Broken pipe|Connection reset|shut down too early)|Failed to recv, got 0 bytes|Broken pipe.{0,80}TCPStore"
         r"|DistNetworkError: (?:Connection reset by peer|Broken pipe|failed to recv)|store->get\('0'\) got error|possible application crash on "
         r"rank 0|Stop_waiting response is expected|^RuntimeError: (?:Connection reset by peer|Broken pipe)",
-        literals=("Failed to check the", "recvValue failed on", "sendBytes failed on", "recvVector failed on", "TCPStore",
-                  "Failed to recv, got", "DistNetworkError:",
-                  "store->get(", "possible application crash on", "Stop_waiting response", "RuntimeError: Connection reset",
-                  "RuntimeError: Broken pipe"),
+        literals=(
+            "Failed to check the",
+            "recvValue failed on",
+            "sendBytes failed on",
+            "recvVector failed on",
+            "TCPStore",
+            "Failed to recv, got",
+            "DistNetworkError:",
+            "store->get(",
+            "possible application crash on",
+            "Stop_waiting response",
+            "RuntimeError: Connection reset",
+            "RuntimeError: Broken pipe",
+        ),
         example='Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early)',
         cause="the store is gone: torchrun on the first host, or rank 0, ended first",
         check="the first error on the host of rank 0",
@@ -269,9 +298,18 @@ SIGNATURES = (
         kind=Kind.SECONDARY,
         pattern=r"worker group FAILED|ChildFailedError|failed \(exitcode: 1\)|exitcode\s{0,4}: (?:1|-6)\b|Signal 6 \(SIGABRT\)"
         r"|(?:SpawnException|ProcessRaisedException|ProcessExitedException)|returned non-zero exit status|return code = [1-9]\d{0,2}\b|sigkill_handler\] Killing subprocess",
-        literals=("worker group FAILED", "ChildFailedError", "exitcode", "(SIGABRT)", "ProcessRaisedException",
-                  "ProcessExitedException", "SpawnException", "returned non-zero exit status",
-                  "return code =", "sigkill_handler"),
+        literals=(
+            "worker group FAILED",
+            "ChildFailedError",
+            "exitcode",
+            "(SIGABRT)",
+            "ProcessRaisedException",
+            "ProcessExitedException",
+            "SpawnException",
+            "returned non-zero exit status",
+            "return code =",
+            "sigkill_handler",
+        ),
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
         cause="a worker failed; torchrun gives only its exit code, and starts none anew (--max-restarts is 0 by default)",
         not_this="'Root Cause (first observed failure)' is only the first that this host saw, to the second",
@@ -324,4 +362,18 @@ STRANGER = Signature(
     source="https://github.com/NVIDIA/nccl/issues/1612",
     known_for="NCCL before 2.27.3",
     weight=5,
+)
+SILENT_HANG = Signature(
+    id="silent_hang",
+    kind=Kind.SECONDARY,
+    pattern=r"(?!)",
+    literals=(),
+    example="",
+    cause="the run stood still without a word. At its start: GPUs of one host that cannot copy to each other (PCIe ACS, IOMMU, "
+    "a driver), or a network that only small packets pass (MTU, GID). Later: ranks with unequal work",
+    check="ddp-orch stacks while it hangs; how far each rank came",
+    try_this="one host alone, then two, with each of the variables below",
+    confirms="NCCL_P2P_DISABLE=1 (ACS, IOMMU, driver), NCCL_IB_DISABLE=1 (RDMA), NCCL_IB_GID_INDEX=3 (GID), ping -M do -s 8972 PEER "
+    "(MTU)",
+    source=NCCL_TROUBLE,
 )

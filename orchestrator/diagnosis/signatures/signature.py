@@ -43,6 +43,7 @@ class Signature:
         source: where it is described, or "measured".
         weight: more is more specific; decides between primaries of one log.
         suspects: preflight's checks any of which would explain this line; a finding of one makes it the cause.
+        warned: also a line that is only a warning of Python's counts, as a contributing one: the failure comes later.
         if_stranger: id that stands for this one where the peer's address is known to be no host of the run.
     """
 
@@ -61,6 +62,7 @@ class Signature:
     source: str = "measured"
     weight: int = 0
     suspects: tuple[str, ...] = ()
+    warned: bool = False
     if_stranger: str = ""
 
     @property

@@ -42,7 +42,14 @@ SIGNATURES = (
         r"(?P<name>[^\s:]{1,100})|kex_exchange_identification: |ssh_exchange_identification: |Connection (?:closed|reset|timed out) "
         r"by (?:remote host )?\S{1,60} port \d{1,5}\s{0,2}(?:\[preauth\])?$|host=(?P<peer2>\S{1,100}) was not reachable via ssh|Command 'ssh .{0,200}"
         r"non-zero exit status 255",
-        literals=("ssh: connect to host", "ssh: Could not resolve hostname", "exchange_identification:", " port ", "not reachable via ssh", "Command 'ssh"),
+        literals=(
+            "ssh: connect to host",
+            "ssh: Could not resolve hostname",
+            "exchange_identification:",
+            " port ",
+            "not reachable via ssh",
+            "Command 'ssh",
+        ),
         example="ssh: connect to host node-b port 22: Connection refused",
         cause="a host could not be reached by SSH ({error})",
         check="ssh -v HOST",
