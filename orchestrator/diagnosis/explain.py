@@ -112,23 +112,25 @@ def _answer(
     hung: bool,
 ) -> Explanation:
     if told is None:
-        finding = _finding(HANGS, findings) if hung else None
-        if finding is None and failed:
-            finding = _only(findings)
-        if finding is not None:
-            return _from_finding(finding, "the run stood still" if hung else "the run failed", None)
-        if hung:
-            return _from_silence()
-        if failed or reading.errors:
-            says = "something failed, and the logs do not say why"
-            return Explanation(Sure.UNKNOWN, says, find_out=FIND_OUT)
-        return Explanation(Sure.NOTHING, "nothing wrong found")
+        return _without_words(reading, findings, failed=failed, hung=hung)
     if told.signature is None:
         return _from_exception(told)
     finding = _finding(told.signature.suspects, findings)
     if finding is not None:
         return _from_finding(finding, _filled(told.signature.cause, told, addresses), told)
     return _from_signature(told, told.signature, addresses)
+
+
+def _without_words(reading: Reading, findings: Sequence[Finding], *, failed: bool, hung: bool) -> Explanation:
+    """Answer where no line that is known tells anything."""
+    finding = (_finding(HANGS, findings) if hung else None) or (_only(findings) if failed else None)
+    if finding is not None:
+        return _from_finding(finding, "the run stood still" if hung else "the run failed", None)
+    if hung:
+        return _from_silence()
+    if failed or reading.errors:
+        return Explanation(Sure.UNKNOWN, "something failed, and the logs do not say why", find_out=FIND_OUT)
+    return Explanation(Sure.NOTHING, "nothing wrong found")
 
 
 def _from_silence() -> Explanation:

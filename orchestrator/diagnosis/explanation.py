@@ -67,7 +67,8 @@ class Explanation:
     Attributes:
         sure: how far it can be trusted.
         sentence: the answer in one sentence.
-        cause: the signature that names it; None where an exception of the script, a finding of preflight or nothing does.
+        cause: the signature that names it; None where an exception of the script, a finding of preflight or
+            nothing does.
         follows: where no cause is known: the line that says that something else went first.
         finding: what preflight had found and what would explain the rest, or None.
         trouble: what it is called: id of the cause's signature (the check's, where preflight has one), "raised" for an

@@ -18,12 +18,12 @@ _RANK = (
 _TIMES = (
     re.compile(r"\[?[A-Z](?P<month>\d\d)(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:\.\d{1,9})?)"),
     re.compile(
-        r"\[?\d{4}[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ](?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)"
-        r"(?:Z|[+-]\d\d:?\d\d)?\]?:? ?"
+        r"\[?\d{4}[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ](?P<hour>\d\d):(?P<minute>\d\d):"
+        r"(?P<second>\d\d(?:[.,]\d{1,9})?)(?:Z|[+-]\d\d:?\d\d)?\]?:? ?"
     ),
     re.compile(
-        r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d):"
-        r"(?P<second>\d\d) (?P<host>[\w.-]{1,80}) (?=kernel:|\S{1,40}\[\d{1,9}\]:)"
+        r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(?P<day>\d{1,2}) (?P<hour>\d\d):"
+        r"(?P<minute>\d\d):(?P<second>\d\d) (?P<host>[\w.-]{1,80}) (?=kernel:|\S{1,40}\[\d{1,9}\]:)"
     ),
 )
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]

@@ -31,7 +31,8 @@ _BOX_RANK = re.compile(r"^\s{1,8}rank {1,8}: (?P<rank>\d{1,6}) \(local_rank: \d{
 _SLOT_RANK = re.compile(r"[\[( ][Rr]ank (?P<rank>\d{1,6})[\]:,]")
 _TROUBLE_WORDS = ("ERROR", "Error", "Exception", "FATAL", "Fatal", "CRITICAL", "WARN", "error:")
 _ERROR = re.compile(
-    r"\b(?:ERROR|FATAL|CRITICAL|Fatal)\b|[A-Za-z]Error\b|\w{3,80}Exception\b|(?:^|: )error: |^\[?E\d{4} |^\[E [A-Z]\w{1,40}\.cpp"
+    r"\b(?:ERROR|FATAL|CRITICAL|Fatal)\b|[A-Za-z]Error\b|[a-z]Exception\b|(?:^|: )error: |^\[?E\d{4} "
+    r"|^\[E [A-Z]\w{1,40}\.cpp"
 )
 _WARNS = re.compile(r"\bWARN(?:ING)?\b")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
@@ -232,7 +233,7 @@ class _OneLog:
         self._reading.sightings.append(seen)
         return seen
 
-    def _exception(
+    def _exception(  # noqa: PLR0917 - private, called once
         self, ended: tuple[Raised, bool], matched: list[Sighting], speaker: object, number: int, rest: str, label: Label
     ) -> None:
         """Note down an exception; one that came of another takes its place, and one that a signature knows is that."""

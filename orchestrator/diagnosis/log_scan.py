@@ -19,9 +19,9 @@ MAX_KNOWN_BYTES = 24 * 1024 * 1024  # shapes that are remembered; a log without 
 _DIGITS = b"0123456789"
 # One of these is in nearly every literal: a first sieve, since a search for one text costs as much as for another.
 _SIEVE = (
-    b"rror", b"ailed", b"NCCL", b"nccl", b"xception", b"SIG", b"ignal", b"onnect", b"emory", b"imeout", b"imed out", b"No ",
-    b"annot", b"nable", b"not ", b"vailable", b"rocess", b"CUDA", b"oo many", b"xpect", b"efused", b"enied", b"Xid",
-    b"rank", b"Rank", b"ddress", b"torch", b"osed", b"ibv_", b"GLOO", b"NET/",
+    b"rror", b"ailed", b"NCCL", b"nccl", b"xception", b"SIG", b"ignal", b"onnect", b"emory", b"imeout", b"imed out",
+    b"No ", b"annot", b"nable", b"not ", b"vailable", b"rocess", b"CUDA", b"oo many", b"xpect", b"efused", b"enied",
+    b"Xid", b"rank", b"Rank", b"ddress", b"torch", b"osed", b"ibv_", b"GLOO", b"NET/",
 )  # fmt: skip
 
 

@@ -57,11 +57,10 @@ class TracebackReader:
         Returns:
             The exception where the line ends a traceback, and whether it came of the one before it.
         """
+        traceback = self._open.get(speaker)
         if START in text:
             self._open[speaker] = _Open(number)
-            return None
-        traceback = self._open.get(speaker)
-        if traceback is None or not text.strip():
+        if START in text or traceback is None or not text.strip():
             return None
         frame = _FRAME.match(text)
         if frame:
@@ -73,11 +72,9 @@ class TracebackReader:
         if number - traceback.began > MAX_LINES:
             del self._open[speaker]
             return None
-        if text[0] in " \t|+^~":
-            return None
-        found = _EXCEPTION.match(text)
+        found = None if text[0] in " \t|+^~" else _EXCEPTION.match(text)
         if found is None:
-            return None  # a line of another process in between
+            return None  # code, or a line of another process in between
         del self._open[speaker]
         follows = traceback.began - self._ended.get(speaker, -_GAP - 1) <= _GAP
         self._ended[speaker] = number

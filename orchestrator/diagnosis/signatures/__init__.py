@@ -1,1 +1,1 @@
-"""The table of signatures: what lines in logs mean, as data. One module an area; `all_signatures` puts them together."""
+"""The table of signatures: what lines in logs mean, as data. One module an area; `all_signatures` joins them."""

@@ -8,7 +8,8 @@ SIGNATURES = (
     Signature(
         id="data_is_there",
         kind=Kind.PRIMARY,
-        pattern=r"^\s{0,8}(?:builtins\.)?(?:FileNotFoundError|NotADirectoryError)\b(?:: .{0,300}?(?:No such file or directory|Couldn't find"
+        pattern=r"^\s{0,8}(?:builtins\.)?(?:FileNotFoundError|NotADirectoryError)\b(?:: .{0,300}?(?:No such file or di"
+        r"rectory|Couldn't find"
         r"|not found).{0,4}? ?'?(?P<file>[^':]{1,300}))?|Unable to (?:synchronously )?open file.{0,80}No such file",
         literals=(
             "FileNotFoundError",
@@ -17,7 +18,8 @@ SIGNATURES = (
             "Unable to synchronously open file",
         ),
         example="FileNotFoundError: [Errno 2] No such file or directory: '/data/train.idx'",
-        cause="a file is not on this host ({file}): data that was not brought there, or that the first host made on its own disk",
+        cause="a file is not on this host ({file}): data that was not brought there, or that the first host made on "
+        "its own disk",
         check="ls -l {file} on every host",
         try_this="a shared file system, or the data on every host: ddp-orch sync --data",
         check_before="data_is_there",
@@ -27,7 +29,8 @@ SIGNATURES = (
     Signature(
         id="data_is_there.empty",
         kind=Kind.PRIMARY,
-        pattern=r"num_samples should be a positive integer value, but got num_samples=0|Found no valid file for the classes|Couldn't find any "
+        pattern=r"num_samples should be a positive integer value, but got num_samples=0|Found no valid file for the cl"
+        r"asses|Couldn't find any "
         r"class folder|Found 0 (?:files|images) in",
         literals=(
             "but got num_samples=",
@@ -46,7 +49,8 @@ SIGNATURES = (
     Signature(
         id="data_is_there.dataset",
         kind=Kind.PRIMARY,
-        pattern=r"Dataset not found\. You can use download=True|DatasetNotFoundError|Couldn't find a dataset script|Dataset .{1,80} (?:doesn't "
+        pattern=r"Dataset not found\. You can use download=True|DatasetNotFoundError|Couldn't find a dataset script|Da"
+        r"taset .{1,80} (?:doesn't "
         r"exist|not found)|Couldn't find '\S{1,200}' on the Hugging Face",
         literals=(
             "Dataset not found.",
@@ -64,9 +68,12 @@ SIGNATURES = (
     Signature(
         id="data_download",
         kind=Kind.PRIMARY,
-        pattern=r"HTTP Error (?P<status>[45]\d\d)|urlopen error|(?:HTTPError|HfHubHTTPError): (?P<status2>[45]\d\d) |Max retries exceeded with url|"
-        r"We couldn't connect to 'https?://|LocalEntryNotFoundError|OfflineModeIsEnabled|[Cc]annot (?:reach|find) the (?:requested )?.{0,40}(?:"
-        r"hub|huggingface)|ReadTimeoutError|requests\.exceptions\.\w{1,40}|NewConnectionError|Error downloading|ProxyError|GatedRepoError|RepositoryNotFoundError",
+        pattern=r"HTTP Error (?P<status>[45]\d\d)|urlopen error|(?:HTTPError|HfHubHTTPError): (?P<status2>[45]\d\d) |M"
+        r"ax retries exceeded with url|"
+        r"We couldn't connect to 'https?://|LocalEntryNotFoundError|OfflineModeIsEnabled|[Cc]annot (?:reach|find) the "
+        r"(?:requested )?.{0,40}(?:"
+        r"hub|huggingface)|ReadTimeoutError|requests\.exceptions\.\w{1,40}|NewConnectionError|Error downloading|ProxyE"
+        r"rror|GatedRepoError|RepositoryNotFoundError",
         literals=(
             "HTTP Error",
             "urlopen error",
@@ -92,13 +99,16 @@ SIGNATURES = (
         check_before="data_is_there",
         source="https://github.com/pytorch/vision/issues/1938",
         weight=8,
-    ),  # fmt: skip
+    ),
     Signature(
         id="data_damaged",
         kind=Kind.PRIMARY,
-        pattern=r"[Ff]ile not found or corrupted|Dataset not found or corrupted|UnidentifiedImageError|cannot identify image file|image file is "
-        r"truncated|broken data stream when reading|BadZipFile|BadGzipFile|Compressed file ended before|Error -3 while decompressing"
-        r"|[Tt]runcated (?:or corrupted|file)|(?:MD5|[Cc]hecksum|hash) (?:mismatch|doesn't match|does not match)|ArrowInvalid|NonMatchingChecksum"
+        pattern=r"[Ff]ile not found or corrupted|Dataset not found or corrupted|UnidentifiedImageError|cannot identify"
+        r" image file|image file is "
+        r"truncated|broken data stream when reading|BadZipFile|BadGzipFile|Compressed file ended before|Error -3 while"
+        r" decompressing"
+        r"|[Tt]runcated (?:or corrupted|file)|(?:MD5|[Cc]hecksum|hash) (?:mismatch|doesn't match|does not match)|Arrow"
+        r"Invalid|NonMatchingChecksum"
         r"|truncated header|ReadError: (?:unexpected end|not a gzip)",
         literals=(
             "ile not found or corrupted",
@@ -122,17 +132,19 @@ SIGNATURES = (
             "ReadError:",
         ),
         example="RuntimeError: File not found or corrupted.",
-        cause="a file of the data is damaged or half there; often several ranks downloaded or unpacked it into one folder at once",
+        cause="a file of the data is damaged or half there; often several ranks downloaded or unpacked it into one "
+        "folder at once",
         check="size and checksum of the file on each host",
         try_this="remove it, fetch it once a host (rank 0, then barrier), and start again",
         check_before="script_fits",
         source="https://github.com/pytorch/tutorials/issues/3065",
         weight=11,
-    ),  # fmt: skip
+    ),
     Signature(
         id="made_twice",
         kind=Kind.PRIMARY,
-        pattern=r"FileExistsError: \[Errno 17\].{0,20}: '?(?P<file>[^']{1,300})|No such file or directory: '.{0,300}tmp-checkpoint|Directory "
+        pattern=r"FileExistsError: \[Errno 17\].{0,20}: '?(?P<file>[^']{1,300})|No such file or directory: '.{0,300}tm"
+        r"p-checkpoint|Directory "
         r"not empty: '.{0,300}(?:checkpoint|tmp)",
         literals=("FileExistsError: [Errno 17]", "No such file or directory: '", "Directory not empty: '"),
         example="FileExistsError: [Errno 17] File exists: '/data/out/cache'",
@@ -157,10 +169,12 @@ SIGNATURES = (
     Signature(
         id="samples_differ_in_size",
         kind=Kind.PRIMARY,
-        pattern=r"stack expects each tensor to be equal size|each element in list of batch should be of equal size|Trying to resize storage that "
+        pattern=r"stack expects each tensor to be equal size|each element in list of batch should be of equal size|Try"
+        r"ing to resize storage that "
         r"is not resizable",
         literals=("stack expects each tensor", "each element in list of batch", "Trying to resize storage"),
-        example="RuntimeError: stack expects each tensor to be equal size, but got [3, 224, 224] at entry 0 and [1, 224, 224] at entry 1",
+        example="RuntimeError: stack expects each tensor to be equal size, but got [3, 224, 224] at entry 0 and [1, "
+        "224, 224] at entry 1",
         cause="the samples of one batch have different sizes",
         try_this="a transform that makes them alike, or a collate_fn of your own",
         weight=12,
@@ -168,7 +182,8 @@ SIGNATURES = (
     Signature(
         id="loader_worker_crashed",
         kind=Kind.PRIMARY,
-        pattern=r"DataLoader worker \(pid.{1,40}\) is killed by signal: (?P<signal>Segmentation fault|Floating point exception|Illegal instruction)",
+        pattern=r"DataLoader worker \(pid.{1,40}\) is killed by signal: (?P<signal>Segmentation fault|Floating point e"
+        r"xception|Illegal instruction)",
         literals=("DataLoader worker (pid",),
         example="RuntimeError: DataLoader worker (pid 4713) is killed by signal: Segmentation fault. ",
         cause="a data loader worker crashed in compiled code ({signal})",
@@ -179,7 +194,8 @@ SIGNATURES = (
     Signature(
         id="data_locked",
         kind=Kind.PRIMARY,
-        pattern=r"unable to lock file|filelock.{0,20}Timeout|The file lock '.{1,200}' could not be acquired|database is locked|BlockingIOError.{0,80}"
+        pattern=r"unable to lock file|filelock.{0,20}Timeout|The file lock '.{1,200}' could not be acquired|database i"
+        r"s locked|BlockingIOError.{0,80}"
         r"lock",
         literals=("unable to lock file", "filelock", "could not be acquired", "database is locked", "BlockingIOError"),
         example="BlockingIOError: [Errno 11] Unable to synchronously open file (unable to lock file, errno = 11)",
@@ -191,7 +207,8 @@ SIGNATURES = (
     Signature(
         id="tracker_login",
         kind=Kind.PRIMARY,
-        pattern=r"wandb\.errors\.\S{0,40}(?:UsageError|AuthenticationError|CommError)|api_key not configured|wandb: ERROR",
+        pattern=r"wandb\.errors\.\S{0,40}(?:UsageError|AuthenticationError|CommError)|api_key not configured|wandb: ER"
+        r"ROR",
         literals=("wandb.errors.", "api_key not configured", "wandb: ERROR"),
         example="wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
         cause="the experiment tracker has no login on this host, or cannot be reached",

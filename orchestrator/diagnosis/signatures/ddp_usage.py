@@ -12,11 +12,13 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"Expected to have finished reduction in the prior iteration",
         literals=("Expected to have finished reduction",),
-        example="RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This error "
+        example="RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. "
+        "This error "
         "indicates that your module has parameters that were not used in producing loss.",
         cause="some parameters took no part in the loss of a step, and DDP waited for their gradients",
         check="TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters",
-        try_this="freeze or remove them, use every output, or DistributedDataParallel(..., find_unused_parameters=True)",
+        try_this="freeze or remove them, use every output, or DistributedDataParallel(..., "
+        "find_unused_parameters=True)",
         confirms="TORCH_DISTRIBUTED_DEBUG=DETAIL",
         source=TORCH_DDP,
         weight=16,
@@ -26,8 +28,10 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"Expected to mark a variable ready only once|has been marked as ready twice",
         literals=("Expected to mark a variable ready", "marked as ready twice"),
-        example="RuntimeError: Expected to mark a variable ready only once. This error is caused by one of the following reasons",
-        cause="a parameter got its gradient twice in one backward pass: activation checkpointing (reentrant), weights shared "
+        example="RuntimeError: Expected to mark a variable ready only once. This error is caused by one of the "
+        "following reasons",
+        cause="a parameter got its gradient twice in one backward pass: activation checkpointing (reentrant), weights "
+        "shared "
         "across forward calls, or find_unused_parameters=True where nothing is unused",
         try_this="checkpoint(..., use_reentrant=False), no find_unused_parameters, or static_graph=True",
         source=TORCH_DDP,
@@ -36,11 +40,14 @@ SIGNATURES = (
     Signature(
         id="model_differs",
         kind=Kind.PRIMARY,
-        pattern=r"DDP expects same model across all ranks, but Rank \d{1,6} has \d{1,9} params, while rank (?P<rank>\d{1,6}) has "
-        r"inconsistent [1-9]|params\[\d{1,9}\] in this process with (?:sizes|strides) |appears not to match (?:sizes|strides) of the "
+        pattern=r"DDP expects same model across all ranks, but Rank \d{1,6} has \d{1,9} params, while rank (?P<rank>"
+        r"\d{1,6}) has "
+        r"inconsistent [1-9]|params\[\d{1,9}\] in this process with (?:sizes|strides) |appears not to match (?:sizes|s"
+        r"trides) of the "
         r"same param",
         literals=("DDP expects same model", "in this process with", "appears not to match"),
-        example="RuntimeError: DDP expects same model across all ranks, but Rank 0 has 161 params, while rank 1 has inconsistent "
+        example="RuntimeError: DDP expects same model across all ranks, but Rank 0 has 161 params, while rank 1 has "
+        "inconsistent "
         "159 params.",
         cause="the ranks built different models: other code, configuration or number of classes",
         check="the code and configuration on each host; what of the model depends on the data of the rank",
@@ -51,8 +58,10 @@ SIGNATURES = (
     Signature(
         id="ddp_device",
         kind=Kind.PRIMARY,
-        pattern=r"DistributedDataParallel device_ids and output_device arguments only work|DistributedDataParallel's input module must "
-        r"be on the same type|device_ids can only be None or contain a single element|module must have its parameters and buffers on "
+        pattern=r"DistributedDataParallel device_ids and output_device arguments only work|DistributedDataParallel's i"
+        r"nput module must "
+        r"be on the same type|device_ids can only be None or contain a single element|module must have its parameters "
+        r"and buffers on "
         r"device|Module and device_ids",
         literals=(
             "DistributedDataParallel device_ids and",
@@ -61,20 +70,23 @@ SIGNATURES = (
             "module must have its parameters",
             "device_ids",
         ),
-        example="ValueError: DistributedDataParallel device_ids and output_device arguments only work with single-device/multiple-"
+        example="ValueError: DistributedDataParallel device_ids and output_device arguments only work with "
+        "single-device/multiple-"
         "device GPU modules or CPU modules, but got device_ids [0]",
         cause="device_ids does not fit where the model is",
         try_this="model.to(device) first; device_ids=[LOCAL_RANK] for one GPU a process, none for the CPU",
         source=TORCH_DDP,
         weight=14,
-    ),  # fmt: skip
+    ),
     Signature(
         id="ddp_nothing_to_train",
         kind=Kind.PRIMARY,
-        pattern=r"DistributedDataParallel is not needed when a module doesn't have any parameters|element 0 of tensors does not require "
+        pattern=r"DistributedDataParallel is not needed when a module doesn't have any parameters|element 0 of tensors"
+        r" does not require "
         r"grad|optimizer got an empty parameter list",
         literals=("DistributedDataParallel is not needed", "tensors does not require", "got an empty parameter list"),
-        example="RuntimeError: DistributedDataParallel is not needed when a module doesn't have any parameters that require a gradient.",
+        example="RuntimeError: DistributedDataParallel is not needed when a module doesn't have any parameters that "
+        "require a gradient.",
         cause="nothing in the model is to be trained: all parameters are frozen, or the loss does not depend on them",
         check="requires_grad of the parameters at this point",
         source=TORCH_DDP,
@@ -83,10 +95,13 @@ SIGNATURES = (
     Signature(
         id="devices_differ",
         kind=Kind.PRIMARY,
-        pattern=r"Expected all tensors to be on the same device|Input type \(torch\.(?:cuda\.)?\w{1,30}\) and weight type",
+        pattern=r"Expected all tensors to be on the same device|Input type \(torch\.(?:cuda\.)?\w{1,30}\) and weight t"
+        r"ype",
         literals=("Expected all tensors to be on the same", "and weight type"),
-        example="RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cuda:1!",
-        cause="tensors of one operation are on different devices: often a fixed cuda:0 where the rank's own GPU belongs",
+        example="RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 "
+        "and cuda:1!",
+        cause="tensors of one operation are on different devices: often a fixed cuda:0 where the rank's own GPU "
+        "belongs",
         check='"cuda:0", .cuda() and map_location in the script',
         try_this="torch.cuda.set_device(LOCAL_RANK), and .to(device) for inputs",
         check_before="script_fits",
@@ -97,8 +112,10 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"variables needed for gradient computation has been modified by an inplace operation",
         literals=("has been modified by an inplace",),
-        example="RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation",
-        cause="a tensor that the backward pass needs was overwritten; with DDP often because a module with buffers (batch norm) "
+        example="RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
+        "operation",
+        cause="a tensor that the backward pass needs was overwritten; with DDP often because a module with buffers "
+        "(batch norm) "
         "was called twice before backward",
         try_this="DistributedDataParallel(..., broadcast_buffers=False), or one forward call a backward",
         confirms="torch.autograd.set_detect_anomaly(True)",
@@ -121,7 +138,8 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"[Dd]efault process group (?:has not been|is not) initialized",
         literals=("efault process group has not been", "efault process group is not"),
-        example="ValueError: Default process group has not been initialized, please make sure to call init_process_group.",
+        example="ValueError: Default process group has not been initialized, please make sure to call "
+        "init_process_group.",
         cause="a collective or DDP was used before init_process_group, or after destroy_process_group",
         source=TORCH_DISTRIBUTED,
         weight=12,
@@ -129,7 +147,8 @@ SIGNATURES = (
     Signature(
         id="invalid_rank",
         kind=Kind.PRIMARY,
-        pattern=r"the new group's rank should be within|[Gg]roup rank is not set|Global rank \d{1,6} is not part of group|world_size.{0,40}"
+        pattern=r"the new group's rank should be within|[Gg]roup rank is not set|Global rank \d{1,6} is not part of gr"
+        r"oup|world_size.{0,40}"
         r"(?:not divisible|is not equal)|is not divisible by (?:tensor|pipeline|data)",
         literals=(
             "the new group's rank should",
@@ -149,7 +168,8 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"attempt has been made to start a new process before the|freeze_support\(\)",
         literals=("attempt has been made to start a new", "freeze_support()"),
-        example="RuntimeError: An attempt has been made to start a new process before the current process has finished its "
+        example="RuntimeError: An attempt has been made to start a new process before the current process has "
+        "finished its "
         "bootstrapping phase.",
         cause='the script starts processes while it is being imported: the line if __name__ == "__main__": is missing',
         try_this='put the start under if __name__ == "__main__":',
@@ -183,7 +203,8 @@ SIGNATURES = (
         pattern=r"Error\(s\) in loading state_dict|Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict",
         literals=("in loading state_dict", "Missing key(s) in", "Unexpected key(s) in"),
         example="RuntimeError: Error(s) in loading state_dict for DistributedDataParallel:",
-        cause="the checkpoint is of another model, or was saved with (or without) the DDP wrapper, which puts module. before each "
+        cause="the checkpoint is of another model, or was saved with (or without) the DDP wrapper, which puts module. "
+        "before each "
         "name",
         try_this="save model.module.state_dict(), and load into the model before it is wrapped",
         source=TORCH_DDP,
@@ -192,7 +213,8 @@ SIGNATURES = (
     Signature(
         id="checkpoint_damaged",
         kind=Kind.PRIMARY,
-        pattern=r"PytorchStreamReader failed|failed finding central directory|invalid load key|not a ZIP archive|pickle data was truncated|unexpected EOF, expected "
+        pattern=r"PytorchStreamReader failed|failed finding central directory|invalid load key|not a ZIP archive|pickl"
+        r"e data was truncated|unexpected EOF, expected "
         r"\d|storage has wrong (?:byte )?size|SafetensorError|Error while deserializing header",
         literals=(
             "PytorchStreamReader failed",
@@ -206,13 +228,14 @@ SIGNATURES = (
             "deserializing header",
         ),
         example="RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
-        cause="a checkpoint is not whole: it was cut off while it was written, is being written by another rank, or is only a "
+        cause="a checkpoint is not whole: it was cut off while it was written, is being written by another rank, or "
+        "is only a "
         "pointer of Git LFS",
         check="ls -l of the file on each host; head -c 100 FILE",
         try_this="save from rank 0 alone under another name, then rename; load an older one",
         source=_SERIAL,
         weight=13,
-    ),  # fmt: skip
+    ),
     Signature(
         id="checkpoint_weights_only",
         kind=Kind.PRIMARY,
@@ -228,7 +251,8 @@ SIGNATURES = (
     Signature(
         id="loss_not_finite",
         kind=Kind.PRIMARY,
-        pattern=r"[Ll]oss is nan, stopping|returned nan values in its 0th output|[Ll]oss (?:is|became) (?:nan|inf|NaN|not finite)|non-finite "
+        pattern=r"[Ll]oss is nan, stopping|returned nan values in its 0th output|[Ll]oss (?:is|became) (?:nan|inf|NaN|"
+        r"not finite)|non-finite "
         r"(?:loss|gradient)|[Cc]urrent loss scale already at minimum|AMP scale.{0,30}(?:minimum|underflow)",
         literals=(
             "oss is nan",
@@ -258,7 +282,8 @@ SIGNATURES = (
     Signature(
         id="not_contiguous",
         kind=Kind.PRIMARY,
-        pattern=r"Tensors must be (?:contiguous|non-overlapping and dense)|input tensor must be (?:the same size|contiguous)|tensor "
+        pattern=r"Tensors must be (?:contiguous|non-overlapping and dense)|input tensor must be (?:the same size|conti"
+        r"guous)|tensor "
         r"list must be (?:on the same|distributed)",
         literals=(
             "Tensors must be contiguous",
@@ -275,9 +300,11 @@ SIGNATURES = (
     Signature(
         id="batch_sizes_do_not_fit",
         kind=Kind.PRIMARY,
-        pattern=r"Check batch related parameters|(?:batch|BATCH)[\w -]{0,30}(?:must be (?:a )?multiple of|not (?:a )?multiple of|is not divisible by)",
+        pattern=r"Check batch related parameters|(?:batch|BATCH)[\w -]{0,30}(?:must be (?:a )?multiple of|not (?:a )?m"
+        r"ultiple of|is not divisible by)",
         literals=("Check batch related parameters", "multiple of", "is not divisible by"),
-        example="AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+        example="AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu "
+        "* "
         "gradient_acc_step * world_size 32 != 4 * 1 * 4",
         cause="the batch size does not fit the number of processes",
         check="the batch size of the configuration against WORLD_SIZE",
@@ -286,14 +313,16 @@ SIGNATURES = (
     Signature(
         id="precision_not_supported",
         kind=Kind.PRIMARY,
-        pattern=r"Your setup doesn't support bf16|doesn't support (?:bf16|bfloat16)|\"\w{1,60}\" not implemented for '(?P<dtype>Half|BFloat16)'",
+        pattern=r"Your setup doesn't support bf16|doesn't support (?:bf16|bfloat16)|\"\w{1,60}\" not implemented for '"
+        r"(?P<dtype>Half|BFloat16)'",
         literals=(
             "doesn't support bf16",
             "doesn't support bfloat16",
             "not implemented for 'Half'",
             "not implemented for 'BFloat16'",
         ),
-        example="ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with cuda>=11.0",
+        example="ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with "
+        "cuda>=11.0",
         cause="this device cannot compute in the precision that was asked for",
         check="whether all hosts have the same GPUs",
         try_this="fp16 or fp32 there",

@@ -10,7 +10,8 @@ SIGNATURES = (
         kind=Kind.CONTRIBUTING,
         pattern=r"Unable to resolve hostname to a \(local\) address",
         literals=("Unable to resolve hostname to a",),
-        example="[W ProcessGroupGloo.cpp:751] Warning: Unable to resolve hostname to a (local) address. Using the loopback "
+        example="[W ProcessGroupGloo.cpp:751] Warning: Unable to resolve hostname to a (local) address. Using the "
+        "loopback "
         "address as fallback. Manually set the network interface to bind to with GLOO_SOCKET_IFNAME.",
         cause="this host's own name leads to no address of its own, so gloo told the peers 127.0.0.1",
         not_this="harmless where all ranks are on one host",
@@ -22,15 +23,18 @@ SIGNATURES = (
     Signature(
         id="interfaces_chosen.gloo_loopback",
         kind=Kind.PRIMARY,
-        pattern=r"(?:connectFullMesh|pair\.cc|Connection refused|onnect).{0,300}remote=\[?(?P<peer>127\.[\d.]{1,12}|::1\b)",
+        pattern=r"(?:connectFullMesh|pair\.cc|Connection refused|onnect).{0,300}remote=\[?(?P<peer>127\.[\d.]{1,12}|::"
+        r"1\b)",
         literals=("remote=[127.", "remote=127.", "remote=[::1", "remote=::1"),
-        example="RuntimeError: Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:235] "
+        example="RuntimeError: Gloo connectFullMesh failed with "
+        "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:235] "
         "Connection refused, remote=[127.0.1.1]:41234",
         cause="a peer announced a loopback address ({peer}): on that host the own name leads to it, by a line in "
         "/etc/hosts",
         not_this="no firewall, and no fault of the network",
         check="on every host: getent ahosts $(hostname)",
-        try_this="export GLOO_SOCKET_IFNAME=INTERFACE on every host, or take the own name off the 127.* line of /etc/hosts",
+        try_this="export GLOO_SOCKET_IFNAME=INTERFACE on every host, or take the own name off the 127.* line of "
+        "/etc/hosts",
         check_before="interfaces_chosen",
         weight=18,
     ),
@@ -40,7 +44,8 @@ SIGNATURES = (
         pattern=r"Unable to find address for: (?P<interface>\S{1,40})|GLOO_SOCKET_IFNAME.{0,80}(?:not found|invalid|"
         r"no such)",
         literals=("Unable to find address for", "GLOO_SOCKET_IFNAME"),
-        example="RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] . Unable to find "
+        example="RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] . Unable "
+        "to find "
         "address for: eth7",
         cause="GLOO_SOCKET_IFNAME names the interface {interface}, and this host has none of that name with an address",
         check="ip -br address; env | grep GLOO",
@@ -53,7 +58,8 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"ss1\.ss_family == ss2\.ss_family",
         literals=("ss_family",),
-        example="RuntimeError: [enforce fail at /pytorch/gloo/transport/tcp/device.cc:288] ss1.ss_family == ss2.ss_family. "
+        example="RuntimeError: [enforce fail at /pytorch/gloo/transport/tcp/device.cc:288] ss1.ss_family == "
+        "ss2.ss_family. "
         "10 vs 2",
         cause="one host announced an IPv6 address and another an IPv4 address (10 is IPv6, 2 is IPv4)",
         check="on every host: getent ahosts $(hostname)",
@@ -67,12 +73,15 @@ SIGNATURES = (
         pattern=r"connectFullMesh failed|gloo.{0,200}timed out connecting|timed out connecting: .{0,200}remote="
         r"|Connect(?:ion)? timeout \[",
         literals=("connectFullMesh failed", "timed out connecting", "onnect timeout [", "onnection timeout ["),
-        example="RuntimeError: Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] no "
+        example="RuntimeError: Gloo connectFullMesh failed with "
+        "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] no "
         "error",
-        cause="gloo could not connect the ranks with each other: a host announced an address that the others cannot reach "
+        cause="gloo could not connect the ranks with each other: a host announced an address that the others cannot "
+        "reach "
         "(that of its own name), or a firewall lets only the rendezvous port pass",
         not_this="that the rendezvous port is open does not help: all ranks listen on ports that the kernel picks",
-        check="ddp-orch preflight --only hosts_reach_each_other,interfaces_chosen; getent ahosts $(hostname) on each host",
+        check="ddp-orch preflight --only hosts_reach_each_other,interfaces_chosen; getent ahosts $(hostname) on each "
+        "host",
         try_this="export GLOO_SOCKET_IFNAME=INTERFACE, and let the hosts reach each other on all TCP ports",
         confirms="GLOO_SOCKET_IFNAME set on all hosts: if it works then, the choice of the interface was it",
         check_before="hosts_reach_each_other",
@@ -86,13 +95,14 @@ SIGNATURES = (
             "address_is_own",
             "hosts_reach_each_other",
         ),
-    ),  # fmt: skip
+    ),
     Signature(
         id="torch_matches.gloo",
         kind=Kind.PRIMARY,
         pattern=r"sizeof\(impl_\) == bytes\.size\(\)|bytes\.size\(\) == sizeof",
         literals=("bytes.size()",),
-        example="RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/address.cc:45] sizeof(impl_) == "
+        example="RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/address.cc:45] "
+        "sizeof(impl_) == "
         "bytes.size(). 136 vs 68",
         cause="the hosts have different versions of torch, whose gloo do not understand each other's addresses",
         check='python -c "import torch; print(torch.__version__)" on every host',
@@ -103,10 +113,12 @@ SIGNATURES = (
     Signature(
         id="limits.ports",
         kind=Kind.PRIMARY,
-        pattern=r"pair\.cc:\d{1,5}\] (?:bind|listen): (?P<error>Address already in use|Cannot assign requested address)",
+        pattern=r"pair\.cc:\d{1,5}\] (?:bind|listen): (?P<error>Address already in use|Cannot assign requested address"
+        r")",
         literals=("] bind:", "] listen:"),
         example="RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:176] bind: Address already in use",
-        cause="gloo found no free port to listen on: each pair of ranks takes one, and this host has too few for so many ranks",
+        cause="gloo found no free port to listen on: each pair of ranks takes one, and this host has too few for so "
+        "many ranks",
         not_this="not the rendezvous port",
         check="ss -s; sysctl net.ipv4.ip_local_port_range net.core.somaxconn",
         try_this="a wider net.ipv4.ip_local_port_range; fewer processes a host",
@@ -119,7 +131,8 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"op\.preamble\.length <= op\.nbytes|Received data size doesn't match expected size",
         literals=("preamble.length", "data size doesn't match"),
-        example="RuntimeError: [enforce fail at /pytorch/gloo/transport/tcp/pair.cc:451] op.preamble.length <= op.nbytes. "
+        example="RuntimeError: [enforce fail at /pytorch/gloo/transport/tcp/pair.cc:451] op.preamble.length <= "
+        "op.nbytes. "
         "1024 vs 512",
         cause="the ranks called different collectives, or the same with tensors of different size",
         check="what differs by rank: shapes, data types, branches on the rank around collectives",
@@ -142,7 +155,8 @@ SIGNATURES = (
         id="backend_does_not_fit",
         kind=Kind.PRIMARY,
         pattern=r"No backend type associated with device type (?P<device>\w{1,20})|ProcessGroupGloo.{0,80}(?:does not "
-        r"support|unsupported)|Tensors must be CUDA and dense|ProcessGroupNCCL is only supported with GPUs, no GPUs found",
+        r"support|unsupported)|Tensors must be CUDA and dense|ProcessGroupNCCL is only supported with GPUs, no GPUs fo"
+        r"und",
         literals=(
             "No backend type associated with",
             "ProcessGroupGloo",
@@ -155,7 +169,7 @@ SIGNATURES = (
         try_this='init_process_group("cpu:gloo,cuda:nccl"), or move the tensor',
         source=TORCH_DISTRIBUTED,
         weight=10,
-    ),  # fmt: skip
+    ),
     Signature(
         id="torch_has_cuda.no_nccl",
         kind=Kind.PRIMARY,

@@ -17,8 +17,10 @@ SIGNATURES = (
         kind=Kind.CONTRIBUTING,
         pattern=r"NET/Socket ?: Using .{0,800}\[\d{1,2}\]" + _VIRTUAL + r"[\w.-]{0,30}):",
         literals=("NET/Socket : Using", "NET/Socket: Using"),
-        example="node-a:4711:4731 [0] NCCL INFO NET/Socket : Using [0]eth0:10.9.8.7<0> [1]br-4be1c0ffee00:172.19.0.1<0>",
-        cause="NCCL also uses {interface} for its data, a bridge, tunnel or container interface that the peers cannot reach",
+        example="node-a:4711:4731 [0] NCCL INFO NET/Socket : Using [0]eth0:10.9.8.7<0> "
+        "[1]br-4be1c0ffee00:172.19.0.1<0>",
+        cause="NCCL also uses {interface} for its data, a bridge, tunnel or container interface that the peers cannot "
+        "reach",
         not_this="harmless where all ranks are on one host",
         check="the list behind 'NET/Socket : Using' on every host; ip -br address",
         try_this="export NCCL_SOCKET_IFNAME==INTERFACE with the one that leads to the peers (ddp-orch run sets it)",
@@ -51,7 +53,8 @@ SIGNATURES = (
         "Connection timed out",
         cause="NCCL tried a link-local address of a virtual interface ({interface}), which is no way to the peer",
         check="the list behind 'NET/Socket : Using' on every host",
-        try_this="export NCCL_SOCKET_IFNAME==INTERFACE with the one that leads to the peers, or NCCL_SOCKET_FAMILY=AF_INET",
+        try_this="export NCCL_SOCKET_IFNAME==INTERFACE with the one that leads to the peers, or "
+        "NCCL_SOCKET_FAMILY=AF_INET",
         check_before="interfaces_chosen",
         source="https://github.com/Oneflow-Inc/oneflow/issues/3586",
         weight=18,
@@ -74,7 +77,8 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"with family [1-9]\d{2,7} is neither AF_INET",
         literals=("is neither AF_INET",),
-        example="NCCL WARN ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)",
+        example="NCCL WARN ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor "
+        "AF_INET6(10)",
         cause="NCCL_SOCKET_IFNAME names an interface that this host does not have; this NCCL did not notice",
         check="env | grep NCCL_SOCKET; ip -br address",
         try_this="unset it, or give each host its own name of the interface",
@@ -102,7 +106,8 @@ SIGNATURES = (
         pattern=r"Mismatched NCCL version detected|Message truncated : received \d{1,9} bytes instead of|wrong type \d "
         r"!= \d|[Vv]ersion mismatch.{0,40}NCCL|NCCL.{0,60}[Vv]ersion mismatch",
         literals=("Mismatched NCCL version", "Message truncated : received", "wrong type", "ersion mismatch"),
-        example="node-b:4711:4731 [0] misc/socket.cc:50 NCCL WARN Message truncated : received 1024 bytes instead of 256",
+        example="node-b:4711:4731 [0] misc/socket.cc:50 NCCL WARN Message truncated : received 1024 bytes instead of "
+        "256",
         cause="the hosts have different versions of NCCL",
         check='on every host: python -c "import torch; print(torch.cuda.nccl.version())"; the lines "NCCL version"',
         try_this="the same torch and nvidia-nccl packages on all hosts; no other libnccl on the loader's path",
@@ -113,10 +118,12 @@ SIGNATURES = (
     Signature(
         id="address_is_own.nccl",
         kind=Kind.PRIMARY,
-        pattern=r"No interface found in the same subnet as remote address|<\d{1,5}> failed ?: Software caused connection "
+        pattern=r"No interface found in the same subnet as remote address|<\d{1,5}> failed ?: Software caused connecti"
+        r"on "
         r"abort",
         literals=("No interface found in the same subnet", "Software caused connection abort"),
-        example="node-b:4711:4711 [0] misc/socket.cc:172 NCCL WARN Net : No interface found in the same subnet as remote "
+        example="node-b:4711:4711 [0] misc/socket.cc:172 NCCL WARN Net : No interface found in the same subnet as "
+        "remote "
         "address 10.9.8.7<1778>",
         cause="this host is behind an address translation (a container's bridge network, WSL, NAT): it announces an "
         "address that its peers cannot reach",
@@ -146,10 +153,13 @@ SIGNATURES = (
         pattern=_CONNECT_FAILED + r"(?P<error>No route to host|Connection refused|Connection timed out|Network is "
         r"unreachable|Host is down|Operation timed out)(?!.{0,40}retrying)",
         literals=("onnect to",),
-        example="node-a:4711:4731 [0] misc/socket.cc:456 NCCL WARN Net : Connect to 10.9.8.7<54263> failed : No route to host",
-        cause="NCCL cannot connect to {peer} port {port}: {error}. A firewall between the hosts lets not all TCP ports pass, "
+        example="node-a:4711:4731 [0] misc/socket.cc:456 NCCL WARN Net : Connect to 10.9.8.7<54263> failed : No route "
+        "to host",
+        cause="NCCL cannot connect to {peer} port {port}: {error}. A firewall between the hosts lets not all TCP "
+        "ports pass, "
         "or that process is gone",
-        not_this="that ssh and the rendezvous port work does not help: NCCL listens on ports that the kernel picks; 'No route "
+        not_this="that ssh and the rendezvous port work does not help: NCCL listens on ports that the kernel picks; "
+        "'No route "
         "to host' for a host that answers ssh is a firewall's rejection",
         check="ddp-orch preflight --only hosts_reach_each_other; sysctl net.ipv4.ip_local_port_range",
         try_this="let the hosts reach each other on all TCP ports (ufw allow from SUBNET; firewalld: trusted zone)",
@@ -161,10 +171,12 @@ SIGNATURES = (
     Signature(
         id="hosts_reach_each_other.nccl_retries",
         kind=Kind.PRIMARY,
-        pattern=r"connect to (?P<peer>[\w.:%-]{2,80})<(?P<port>\d{1,5})> returned (?P<error>[^,]{1,60}), exceeded error "
+        pattern=r"connect to (?P<peer>[\w.:%-]{2,80})<(?P<port>\d{1,5})> returned (?P<error>[^,]{1,60}), exceeded erro"
+        r"r "
         r"retry count",
         literals=("exceeded error retry count",),
-        example="NCCL WARN ncclOsSocketPollConnect: connect to 10.9.8.7<54263> returned Connection refused, exceeded error "
+        example="NCCL WARN ncclOsSocketPollConnect: connect to 10.9.8.7<54263> returned Connection refused, exceeded "
+        "error "
         "retry count after 35 attempts",
         cause="NCCL cannot connect to {peer} port {port}: {error}, after about a minute of attempts",
         check="ddp-orch preflight --only hosts_reach_each_other; sysctl net.ipv4.ip_local_port_range",
@@ -176,11 +188,13 @@ SIGNATURES = (
     Signature(
         id="hosts_reach_each_other.nccl_attempt",
         kind=Kind.CONTRIBUTING,
-        pattern=r"Call to connect (?:returned|failed ?:?) ?(?P<error>Connection refused|No route to host|Connection timed "
+        pattern=r"Call to connect (?:returned|failed ?:?) ?(?P<error>Connection refused|No route to host|Connection ti"
+        r"med "
         r"out|Network is unreachable)|connect to .{2,90} returned (?P<error2>[^,]{1,60}), retrying",
         literals=("Call to connect", "connect to"),
         example="node-a:4711:4731 [0] NCCL INFO Call to connect returned Connection refused, retrying",
-        cause="NCCL cannot connect to a process: {error}. A firewall (also one on the host itself), or an address that is "
+        cause="NCCL cannot connect to a process: {error}. A firewall (also one on the host itself), or an address "
+        "that is "
         "not the peer's",
         not_this="a few such lines at the start, with success after them, are normal",
         check="ddp-orch preflight --only hosts_reach_each_other",
@@ -195,7 +209,8 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"NCCL WARN .{0,80}error encountered when getting address info",
         literals=("error encountered when getting address info",),
-        example="node-a:4711:4711 [0] NCCL WARN Net : error encountered when getting address info : Name or service not known",
+        example="node-a:4711:4711 [0] NCCL WARN Net : error encountered when getting address info : Name or service "
+        "not known",
         cause="NCCL_COMM_ID names a host that is not known here",
         check="env | grep NCCL_COMM_ID; getent ahosts NAME",
         weight=14,
@@ -219,7 +234,8 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"WARN .{0,40}Socket creation failed",
         literals=("Socket creation failed",),
-        example="node-a:4711:4711 [0] include/socket.h:311 NCCL WARN Socket creation failed : Address family not supported by "
+        example="node-a:4711:4711 [0] include/socket.h:311 NCCL WARN Socket creation failed : Address family not "
+        "supported by "
         "protocol",
         cause="NCCL found no interface with an address that it can use, as in a container without a network",
         check="ip -br address, where the workers run",
@@ -231,11 +247,13 @@ SIGNATURES = (
     Signature(
         id="nccl_cannot_bind",
         kind=Kind.PRIMARY,
-        pattern=r"NCCL WARN .{0,60}(?:Call to bind|bind\(\)?).{0,40}failed.{0,4}(?P<error>Address already in use|Cannot "
+        pattern=r"NCCL WARN .{0,60}(?:Call to bind|bind\(\)?).{0,40}failed.{0,4}(?P<error>Address already in use|Canno"
+        r"t "
         r"assign requested address|Permission denied)|NCCL WARN Call to (?:socket|listen) failed",
         literals=("Call to bind", "bind()", "Call to socket failed", "Call to listen failed"),
         example="node-a:4711:4711 [0] include/socket.h:333 NCCL WARN Call to bind failed : Address already in use",
-        cause="NCCL could not listen on this host: {error}. No port is free, or the address belongs to no interface any more",
+        cause="NCCL could not listen on this host: {error}. No port is free, or the address belongs to no interface "
+        "any more",
         check="ss -s; sysctl net.ipv4.ip_local_port_range; ip -br address",
         source="https://github.com/NVIDIA/nccl/issues/293",
         weight=10,
@@ -243,16 +261,18 @@ SIGNATURES = (
     Signature(
         id="room.shared_memory",
         kind=Kind.PRIMARY,
-        pattern=r"posix_fallocate failed|Error while creating shared memory segment|failed to extend /dev/shm|/dev/shm/\S{0,"
+        pattern=r"posix_fallocate failed|Error while creating shared memory segment|failed to extend /dev/shm|/dev/shm"
+        r"/\S{0,"
         r"120}.{0,80}No space left on device|ncclShmOpen.{0,120}No space left",
         literals=(
             "posix_fallocate failed",
             "creating shared memory segment",
             "failed to extend /dev/shm",
-            "/dev/shm/",
+            "/dev/shm/",  # noqa: S108 - what lines say
             "ncclShmOpen",
         ),
-        example="NCCL WARN Error: failed to extend /dev/shm/nccl-Ab3dE to 33030532 bytes, error: No space left on device (28)",
+        example="NCCL WARN Error: failed to extend /dev/shm/nccl-Ab3dE to 33030532 bytes, error: No space left on "
+        "device (28)",
         cause="shared memory (/dev/shm) is full or too small for the GPUs of this host",
         not_this="no disk is full",
         check="df -h /dev/shm; ls -l /dev/shm",
@@ -261,13 +281,15 @@ SIGNATURES = (
         known_for="NCCL up to 2.1x: posix_fallocate; later: failed to extend",
         source=NCCL_TROUBLE,
         weight=20,
-    ),  # fmt: skip
+    ),
     Signature(
         id="shared_memory_not_shared",
         kind=Kind.PRIMARY,
-        pattern=r"Error while attaching to shared memory segment|shm_open.{0,80}No such file|ncclShmOpen.{0,120}No such file",
+        pattern=r"Error while attaching to shared memory segment|shm_open.{0,80}No such file|ncclShmOpen.{0,120}No suc"
+        r"h file",
         literals=("attaching to shared memory segment", "shm_open", "ncclShmOpen"),
-        example="NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-Ab3dE (size 9637888), error: No such "
+        example="NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-Ab3dE (size 9637888), error: "
+        "No such "
         "file or directory (2)",
         cause="ranks that NCCL takes for neighbours on one host do not see the same /dev/shm: they are in separate "
         "containers, or systemd removed its files at a logout",
@@ -279,12 +301,15 @@ SIGNATURES = (
     Signature(
         id="duplicate_gpu",
         kind=Kind.PRIMARY,
-        pattern=r"Duplicate GPU detected ?: rank (?P<rank>\d{1,6}) and rank (?P<other>\d{1,6})|Multiple [Rr]anks are using "
+        pattern=r"Duplicate GPU detected ?: rank (?P<rank>\d{1,6}) and rank (?P<other>\d{1,6})|Multiple [Rr]anks are u"
+        r"sing "
         r"the same GPU",
         literals=("Duplicate GPU detected", "Multiple Ranks are using the same", "Multiple ranks are using the same"),
-        example="node-a:4711:4711 [0] init.cc:1250 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device "
+        example="node-a:4711:4711 [0] init.cc:1250 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA "
+        "device "
         "1000",
-        cause="two ranks use one GPU: the script does not choose its device by LOCAL_RANK, or there are more processes than "
+        cause="two ranks use one GPU: the script does not choose its device by LOCAL_RANK, or there are more "
+        "processes than "
         "GPUs",
         check="torch.cuda.set_device in the script; nvidia-smi -L and --nproc-per-node on that host",
         try_this="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything else on the GPU",
@@ -299,7 +324,8 @@ SIGNATURES = (
         pattern=r"Detected mismatch between collectives on ranks",
         literals=("Detected mismatch between collectives",),
         example="RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: "
-        "CollectiveFingerPrint(SequenceNumber=5, OpType=ALLREDUCE, TensorShape=[4]), but Rank 1 is running collective: ...",
+        "CollectiveFingerPrint(SequenceNumber=5, OpType=ALLREDUCE, TensorShape=[4]), but Rank 1 is running "
+        "collective: ...",
         cause="the ranks called different collectives at the same time",
         check="the two calls in this line; branches on the rank in the script around them",
         source=TORCH_DISTRIBUTED,
@@ -308,12 +334,15 @@ SIGNATURES = (
     Signature(
         id="fabric_manager.multicast",
         kind=Kind.PRIMARY,
-        pattern=r"Failed to bind NVLink SHARP|error in the Fabric Manager or NVSwitch|cuMulticast\w{1,30}.{0,80}(?:failed|"
+        pattern=r"Failed to bind NVLink SHARP|error in the Fabric Manager or NVSwitch|cuMulticast\w{1,30}.{0,80}(?:fai"
+        r"led|"
         r"error)|transport/nvls\.cc:\d{1,5} NCCL WARN Cuda failure",
         literals=("Failed to bind NVLink SHARP", "Fabric Manager or NVSwitch", "cuMulticast", "transport/nvls.cc"),
-        example="transport/nvls.cc:156 NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA "
+        example="transport/nvls.cc:156 NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 "
+        ": CUDA "
         "error 401 'the operation cannot be performed in the present state'",
-        cause="the switches between this host's GPUs (NVSwitch) are not in order: the fabric manager was restarted under way, "
+        cause="the switches between this host's GPUs (NVSwitch) are not in order: the fabric manager was restarted "
+        "under way, "
         "has another version than the driver, or the host runs in a partition",
         check="systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric",
         try_this="stop all GPU work and restart nvidia-fabricmanager, then the host",
@@ -338,7 +367,8 @@ SIGNATURES = (
     Signature(
         id="peer_to_peer.iommu",
         kind=Kind.CONTRIBUTING,
-        pattern=r"Missing \"iommu=pt\" from kernel command line|Your system is running with IOMMU|PCIe? ACS.{0,40}enabled",
+        pattern=r"Missing \"iommu=pt\" from kernel command line|Your system is running with IOMMU|PCIe? ACS.{0,40}enab"
+        r"led",
         literals=("iommu=pt", "running with IOMMU", "ACS"),
         example='init.cc:179 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!',
         cause="the IOMMU stands between the GPUs of this host, and copies from card to card may hang",
@@ -366,7 +396,8 @@ SIGNATURES = (
     Signature(
         id="nccl_network_plugin",
         kind=Kind.PRIMARY,
-        pattern=r"NCCL WARN .{0,40}(?:Failed to initialize any NET plugin|NET/OFI .{0,80}(?:failed|[Ee]rror|No eligible "
+        pattern=r"NCCL WARN .{0,40}(?:Failed to initialize any NET plugin|NET/OFI .{0,80}(?:failed|[Ee]rror|No eligibl"
+        r"e "
         r"providers)|[Nn]etwork .{1,30} not found)",
         literals=("Failed to initialize any NET plugin", "NET/OFI", " not found"),
         example="node-a:4711:4711 [0] net.cc:250 NCCL WARN Error: network IBext not found.",

@@ -23,7 +23,8 @@ SIGNATURES = (
         pattern=r"(?:ModuleNotFoundError: |ImportError: |: )No module named '?(?P<name>[\w.]{1,100})'?",
         literals=("No module named",),
         example="ModuleNotFoundError: No module named 'tensorboard'",
-        cause="the package {name} is missing on this host, or torchrun belongs to another interpreter than the one that has it",
+        cause="the package {name} is missing on this host, or torchrun belongs to another interpreter than the one "
+        "that has it",
         check="head -1 $(which torchrun); PYTHON -m pip show {name}",
         try_this="install {name} there, or start with PYTHON -m torch.distributed.run",
         check_before="modules_installed",
@@ -34,9 +35,12 @@ SIGNATURES = (
     Signature(
         id="torch_family_fits",
         kind=Kind.PRIMARY,
-        pattern=r"undefined symbol: ?(?P<symbol>_Z\w{1,300}|\w{0,40}(?:torch|c10|at)\w{0,100})|operator torchvision::nms does not exist|partially "
-        r"initialized module 'torchvision' has no attribute|torch.{0,80}was compiled (?:against|with) .{0,60}(?:different|but)|Couldn't load "
-        r"custom C\+\+ ops|PyTorch and torchvision (?:versions )?.{0,40}(?:mismatch|incompatible)|has different CUDA (?:major )?versions",
+        pattern=r"undefined symbol: ?(?P<symbol>_Z\w{1,300}|\w{0,40}(?:torch|c10|at)\w{0,100})|operator torchvision::n"
+        r"ms does not exist|partially "
+        r"initialized module 'torchvision' has no attribute|torch.{0,80}was compiled (?:against|with) .{0,60}(?:differ"
+        r"ent|but)|Couldn't load "
+        r"custom C\+\+ ops|PyTorch and torchvision (?:versions )?.{0,40}(?:mismatch|incompatible)|has different CUDA ("
+        r"?:major )?versions",
         literals=(
             "undefined symbol:",
             "torchvision::nms does not exist",
@@ -46,13 +50,14 @@ SIGNATURES = (
             "PyTorch and torchvision",
             "has different CUDA",
         ),
-        example="ImportError: /opt/venv/lib/python3.11/site-packages/my_op.so: undefined symbol: _ZN3c104impl3cow15cow_deleterE",
+        example="ImportError: /opt/venv/lib/python3.11/site-packages/my_op.so: undefined symbol: "
+        "_ZN3c104impl3cow15cow_deleterE",
         cause="a compiled library was built for another torch than the one that is installed here",
         check="pip list | grep -i 'torch\\|flash\\|apex\\|xformers'",
         try_this="install torch, torchvision, torchaudio and extensions as one matching set",
         check_before="torch_family_fits",
         weight=14,
-    ),  # fmt: skip
+    ),
     Signature(
         id="system_library_missing",
         kind=Kind.PRIMARY,
@@ -67,7 +72,8 @@ SIGNATURES = (
     Signature(
         id="numpy_does_not_fit",
         kind=Kind.PRIMARY,
-        pattern=r"numpy\.core\.multiarray failed to import|numpy\._core.{0,60}(?:No module|failed)|numpy\.dtype size changed|Numpy is not available",
+        pattern=r"numpy\.core\.multiarray failed to import|numpy\._core.{0,60}(?:No module|failed)|numpy\.dtype size c"
+        r"hanged|Numpy is not available",
         literals=("multiarray failed to import", "numpy._core", "numpy.dtype size changed", "Numpy is not available"),
         example="RuntimeError: Numpy is not available",
         cause="numpy is of another major version than what a package was built for, or is missing",
@@ -79,11 +85,13 @@ SIGNATURES = (
     Signature(
         id="versions_differ",
         kind=Kind.PRIMARY,
-        pattern=r"cannot import name '(?P<name>\w{1,80})' from (?:partially initialized module )?'(?P<module>[\w.]{1,100})'|module '(?P<of>[\w.]{1,80}"
+        pattern=r"cannot import name '(?P<name>\w{1,80})' from (?:partially initialized module )?'(?P<module>[\w.]{1,1"
+        r"00})'|module '(?P<of>[\w.]{1,80}"
         r")' has no attribute '(?P<attribute>\w{1,80})'|requires? .{1,40} but (?:found|you have) |is required for a "
         r"normal functioning",
         literals=("cannot import name", "has no attribute", " but found", " but you have ", "for a normal functioning"),
-        example="ImportError: cannot import name 'packaging' from 'pkg_resources' (/opt/venv/lib/pkg_resources/__init__.py)",
+        example="ImportError: cannot import name 'packaging' from 'pkg_resources' "
+        "(/opt/venv/lib/pkg_resources/__init__.py)",
         cause="a package is of another version than the one that the script or another package expects",
         check="pip list on each host, side by side",
         try_this="one lock file for all hosts",
@@ -104,7 +112,8 @@ SIGNATURES = (
     Signature(
         id="compiler_missing",
         kind=Kind.PRIMARY,
-        pattern=r"detected CUDA version .{1,20} mismatches|cannot find -lcuda|Error building extension '(?P<name>[\w-]{1,60})'|Ninja is required to load C\+\+|CUDA_HOME environment variable is not set|Failed "
+        pattern=r"detected CUDA version .{1,20} mismatches|cannot find -lcuda|Error building extension '(?P<name>[\w-]"
+        r"{1,60})'|Ninja is required to load C\+\+|CUDA_HOME environment variable is not set|Failed "
         r"to find C compiler|nvcc.{0,20}not found|Python\.h: No such file",
         literals=(
             "detected CUDA version",
@@ -121,5 +130,5 @@ SIGNATURES = (
         check="which nvcc gcc ninja; echo $CUDA_HOME",
         try_this="install them on every host, or a ready-made wheel",
         weight=12,
-    ),  # fmt: skip
+    ),
 )

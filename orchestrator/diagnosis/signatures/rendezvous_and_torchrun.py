@@ -9,7 +9,8 @@ SIGNATURES = (
         id="port_is_free",
         kind=Kind.PRIMARY,
         pattern=r"(?:[:\]](?P<port>\d{2,5}) \(errno: 98\b|\bport: (?P<port2>\d{1,5}), useIpv6: \w{1,5}, code: -98\b"
-        r"|EADDRINUSE|(?:errno|Errno) 98\b|but another process is utilizing it|^(?!.{0,200}(?:NCCL|pair\.cc)).{0,300}[Aa]ddress already"
+        r"|EADDRINUSE|(?:errno|Errno) 98\b|but another process is utilizing it|^(?!.{0,200}(?:NCCL|pair\.cc)).{0,300}["
+        r"Aa]ddress already"
         r" in use)",
         literals=(
             "errno:",
@@ -21,7 +22,8 @@ SIGNATURES = (
         ),
         example="The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, "
         "code: -98, name: EADDRINUSE, message: address already in use",
-        cause="the rendezvous port {port} is taken on this host, by another run, by one that was left behind, or by the "
+        cause="the rendezvous port {port} is taken on this host, by another run, by one that was left behind, or by "
+        "the "
         "script itself where it starts a store of its own",
         not_this="no firewall: the port could not even be listened on",
         check="ss -ltnp 'sport = :{port}'",
@@ -35,7 +37,8 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"(?:failed to (?:bind|listen).{0,120}errno: 13\b|useIpv6: \w{1,5}, code: -13\b)",
         literals=("failed to bind", "failed to listen", "useIpv"),
-        example="[W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:80 (errno: 13 - Permission denied).",
+        example="[W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:80 (errno: 13 - Permission "
+        "denied).",
         cause="the rendezvous port is reserved: ports below 1024 are for root",
         check="sysctl net.ipv4.ip_unprivileged_port_start",
         try_this="choose a port above 1024: --master-port 29500",
@@ -44,7 +47,8 @@ SIGNATURES = (
     Signature(
         id="master_address_not_own",
         kind=Kind.PRIMARY,
-        pattern=r"(?:failed to (?:bind|listen).{0,120}errno: 99\b|useIpv6: \w{1,5}, code: -99\b|EADDRNOTAVAIL|\[Errno 99\])",
+        pattern=r"(?:failed to (?:bind|listen).{0,120}errno: 99\b|useIpv6: \w{1,5}, code: -99\b|EADDRNOTAVAIL|\[Errno "
+        r"99\])",
         literals=("failed to bind", "failed to listen", "useIpv", "EADDRNOTAVAIL", "[Errno 99]"),
         example="The server socket has failed to bind to 10.9.8.7:29500 (errno: 99 - Cannot assign requested address).",
         cause="the first host was told to listen on an address that none of its interfaces has",
@@ -58,7 +62,8 @@ SIGNATURES = (
         kind=Kind.CONTRIBUTING,
         pattern=r"server socket has failed to (?:listen on any local network address|bind)",
         literals=("server socket has failed to",),
-        example="torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address.",
+        example="torch.distributed.DistNetworkError: The server socket has failed to listen on any local network "
+        "address.",
         cause="the store of the rendezvous could not listen on the first host; the line beside it tells why",
         check="the errno or code in the same line or the one before it",
         check_before="port_is_free",
@@ -68,7 +73,8 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"client socket has timed out after \d{1,9} ?m?s while trying to connect to \((?P<peer>[^,()]{1,100}), "
         r"(?P<port>\d{1,5})\)|failed to connect to any network address of \((?P<peer2>[^,()]{1,100}), \d{1,5}\)"
-        r"|Timed out while trying to connect to \[?(?P<peer3>[\w.:-]{1,100})\]?|connect\(\) timed out\. Original timeout|^RuntimeError: Connection "
+        r"|Timed out while trying to connect to \[?(?P<peer3>[\w.:-]{1,100})\]?|connect\(\) timed out\. Original timeo"
+        r"ut|^RuntimeError: Connection "
         r"(?:refused|timed out)\s{0,4}$|^RuntimeError: No route to host",
         literals=(
             "client socket has timed out",
@@ -109,7 +115,8 @@ SIGNATURES = (
     Signature(
         id="name_unknown",
         kind=Kind.PRIMARY,
-        pattern=r"(?:gai error: -\d|(?<!ssh: )Could not resolve host(?!name)|error encountered when getting address info"
+        pattern=r"(?:gai error: -\d|(?<!ssh: )Could not resolve host(?!name)|error encountered when getting address in"
+        r"fo"
         r"|gaierror: \[Errno -?\d{1,2}\]|getaddrinfo.{0,80}(?:not known|failure in name)|host not found: )",
         literals=(
             "gai error",
@@ -119,7 +126,8 @@ SIGNATURES = (
             "getaddrinfo",
             "host not found:",
         ),
-        example="[W socket.cpp:558] [c10d] The IPv6 network addresses of (node-a, 29500) cannot be retrieved (gai error: "
+        example="[W socket.cpp:558] [c10d] The IPv6 network addresses of (node-a, 29500) cannot be retrieved (gai "
+        "error: "
         "-2 - Name or service not known).",
         cause="a host's name is not known here: no entry in /etc/hosts, and no name server knows it or answers",
         check="getent ahosts NAME on each host",
@@ -144,7 +152,8 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"failed to connect/validate|Ping failed, invalid (?:value|response)|Connected socket.{0,60}validat",
         literals=("failed to connect/validate", "Ping failed, invalid", "Connected socket"),
-        example="torch.distributed.DistNetworkError: The client socket has failed to connect/validate (10.9.8.7, 29500).",
+        example="torch.distributed.DistNetworkError: The client socket has failed to connect/validate (10.9.8.7, "
+        "29500).",
         cause="another program answers on the rendezvous port of the first host",
         check="ss -ltnp on the first host",
         try_this="choose another port: --master-port",
@@ -154,9 +163,11 @@ SIGNATURES = (
     Signature(
         id="hosts_missing",
         kind=Kind.PRIMARY,
-        pattern=r"Timed out after \d{1,7} seconds waiting for clients\. (?P<joined>\d{1,5})/(?P<wanted>\d{1,5}) clients",
+        pattern=r"Timed out after \d{1,7} seconds waiting for clients\. (?P<joined>\d{1,5})/(?P<wanted>\d{1,5}) client"
+        r"s",
         literals=("seconds waiting for clients",),
-        example="torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. 1/2 clients joined.",
+        example="torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. 1/2 clients "
+        "joined.",
         cause="{joined} of {wanted} hosts came to the rendezvous: on the others torchrun was not started, has another "
         "--nnodes, or cannot reach the first",
         check="whether torchrun runs on every host, with the same --nnodes",
@@ -184,7 +195,8 @@ SIGNATURES = (
         r"(?:assigned_ranks|role_info)/",
         literals=("wait timeout after",),
         example="torch.distributed.DistStoreError: wait timeout after 900000ms, keys: /none/torchelastic/role_info/1",
-        cause="hosts met at the rendezvous and did not find each other there: --rdzv-id, --node-rank or --nnodes differ "
+        cause="hosts met at the rendezvous and did not find each other there: --rdzv-id, --node-rank or --nnodes "
+        "differ "
         "(two with one node rank, or a store that belongs to another run)",
         check="the key in this line on each host: the id is its first part, the rank its last",
         try_this="one --rdzv-id for all, node ranks 0 to N-1, the same --nnodes",
@@ -195,10 +207,12 @@ SIGNATURES = (
         kind=Kind.CONTRIBUTING,
         pattern=r"connection to the C10d store has failed|RendezvousConnectionError",
         literals=("connection to the C10d store", "RendezvousConnectionError"),
-        example="torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has "
+        example="torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store "
+        "has "
         "failed. See inner exception for details.",
         cause="the store of the rendezvous could not be reached, or no longer: it lives in torchrun on one host",
-        check="the first error on the host that holds the store; with many hosts, ulimit -n and net.core.somaxconn there",
+        check="the first error on the host that holds the store; with many hosts, ulimit -n and net.core.somaxconn "
+        "there",
         check_before="port_is_reachable",
         suspects=("port_is_reachable", "limits", "hosts_reach_each_other"),
     ),
@@ -220,7 +234,8 @@ SIGNATURES = (
         pattern=r"(?:rendezvous endpoint|endpoint URL).{0,80}(?:must|should) (?:be|have)|port number of the "
         r".{0,40}endpoint",
         literals=("endpoint",),
-        example="ValueError: The port number of the rendezvous endpoint '10.9.8.7:abc' must be an integer between 0 and "
+        example="ValueError: The port number of the rendezvous endpoint '10.9.8.7:abc' must be an integer between 0 "
+        "and "
         "65536.",
         cause="--rdzv-endpoint is no HOST:PORT",
         try_this="--rdzv-endpoint HOST:29500",
@@ -290,9 +305,11 @@ SIGNATURES = (
             "return code =",
             "Killed",
         ),
-        example="E1103 12:00:01.000000 4711 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) "
+        example="E1103 12:00:01.000000 4711 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: "
+        "-9) "
         "local_rank: 0 (pid: 4712) of binary: /usr/bin/python3",
-        cause="a worker was killed from outside (SIGKILL), nearly always by the kernel because the host's memory ran out",
+        cause="a worker was killed from outside (SIGKILL), nearly always by the kernel because the host's memory ran "
+        "out",
         not_this="no CUDA out of memory: this is the host's own memory",
         check="journalctl -k --since -1h | grep -i 'out of memory\\|oom-kill'; free -h",
         try_this="fewer or smaller data loader workers, a smaller batch, more memory or swap",
@@ -303,7 +320,8 @@ SIGNATURES = (
     Signature(
         id="segmentation_fault",
         kind=Kind.PRIMARY,
-        pattern=r"exitcode\s{0,4}: -11\b|Signals?\.?SIGSEGV|Signal 11 \(SIGSEGV\)|Segmentation fault|SIGSEGV|return code = -11\b|double free or "
+        pattern=r"exitcode\s{0,4}: -11\b|Signals?\.?SIGSEGV|Signal 11 \(SIGSEGV\)|Segmentation fault|SIGSEGV|return co"
+        r"de = -11\b|double free or "
         r"corruption|free\(\): invalid|corrupted size vs\. prev_size|malloc\(\): ",
         literals=(
             "exitcode",
@@ -316,7 +334,8 @@ SIGNATURES = (
             "malloc(): ",
         ),
         example="subprocess.CalledProcessError: Command '['python3', 'train.py']' died with <Signals.SIGSEGV: 11>.",
-        cause="compiled code crashed in a worker (segmentation fault): usually a library that was built for another torch "
+        cause="compiled code crashed in a worker (segmentation fault): usually a library that was built for another "
+        "torch "
         "or CUDA",
         check="PYTHONFAULTHANDLER=1 shows the Python line; pip list | grep -i 'torch\\|nccl\\|cuda'",
         try_this="reinstall torch, torchvision and extensions as one matching set",
@@ -390,7 +409,8 @@ SIGNATURES = (
         literals=("expected, but not set", "KeyError: '"),
         example="ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
         "expected, but not set",
-        cause="the script was started without torchrun: the variable {name} that torchrun gives to each worker is missing",
+        cause="the script was started without torchrun: the variable {name} that torchrun gives to each worker is "
+        "missing",
         check="how the script was started",
         try_this="torchrun --nproc-per-node N train.py, or ddp-orch run",
         source=TORCH_DISTRIBUTED,
@@ -410,7 +430,8 @@ SIGNATURES = (
     Signature(
         id="another_count_of_ranks",
         kind=Kind.PRIMARY,
-        pattern=r"mismatch in rank count from procs|rank \(?\d{1,6}\)? should be (?:within|in) the|Invalid rank \d{1,6}, "
+        pattern=r"mismatch in rank count from procs|rank \(?\d{1,6}\)? should be (?:within|in) the|Invalid rank \d{1,6"
+        r"}, "
         r"rank should be|more than once.{0,20}ranks received|rank \d{1,6} of \d{1,6} ranks.{0,60}already checked in",
         literals=("mismatch in rank count", "should be within the", "should be in the", "more than once", "checked in"),
         example="bootstrap.cc:231 NCCL WARN Bootstrap Root : mismatch in rank count from procs 4 : 8",

@@ -7,14 +7,15 @@ from orchestrator.diagnosis.signatures.signature import NCCL_TROUBLE, Kind, Sign
 _NETWORK = ("interfaces_chosen", "interface_variables", "address_is_own", "one_way_to_peers", "networks_distinct",
             "hosts_reach_each_other", "rdma_usable", "nccl_matches", "nccl_library", "environment_clean")  # fmt: skip
 # What makes a run stand still without a word, likeliest first.
-HANGS = ("peer_to_peer", "rdma_usable", "nccl_matches", "networks_distinct", "one_way_to_peers", "hosts_reach_each_other",
-         "interfaces_chosen", "data_is_there", "nccl_library")  # fmt: skip
+HANGS = ("peer_to_peer", "rdma_usable", "nccl_matches", "networks_distinct", "one_way_to_peers",
+         "hosts_reach_each_other", "interfaces_chosen", "data_is_there", "nccl_library")  # fmt: skip
 
 SIGNATURES = (
     Signature(
         id="gloo_peer_gone",
         kind=Kind.SECONDARY,
-        pattern=r"(?:pair\.cc|gloo|Gloo).{0,200}Connection (?:closed|reset) by peer(?: \[?(?P<peer>[\w.:%-]{1,60}?)\]?:\d{1,5}\b)?",
+        pattern=r"(?:pair\.cc|gloo|Gloo).{0,200}Connection (?:closed|reset) by peer(?: \[?(?P<peer>[\w.:%-]{1,60}?)\]?"
+        r":\d{1,5}\b)?",
         literals=("Connection closed by peer", "Connection reset by peer"),
         example="RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer "
         "[10.9.8.7]:28048",
@@ -41,11 +42,13 @@ SIGNATURES = (
     Signature(
         id="nccl_reset",
         kind=Kind.SECONDARY,
-        pattern=r"Call to (?:recv|send|recvmsg|read|write)(?: from \S{1,80})? (?:failed|returned).{0,4}(?:Connection reset by peer|Broken "
+        pattern=r"Call to (?:recv|send|recvmsg|read|write)(?: from \S{1,80})? (?:failed|returned).{0,4}(?:Connection r"
+        r"eset by peer|Broken "
         r"pipe|Connection timed out)|socketProgress.{0,80}Connection reset",
         literals=("Call to recv", "Call to send", "Call to read", "Call to write", "socketProgress"),
         example="node-a:4711:4731 [0] include/socket.h:390 NCCL WARN Call to recv failed : Connection reset by peer",
-        cause="a connection between two hosts was cut in the middle of the work: the process at its other end was ended, or "
+        cause="a connection between two hosts was cut in the middle of the work: the process at its other end was "
+        "ended, or "
         "the network in between (an overlay, a firewall's idle time, a flaky link) dropped it",
         check="whether any rank ended before; if none did, the network: ping -i 0.2 for minutes, ip -s link",
         source="https://github.com/NVIDIA/nccl/issues/193",
@@ -54,7 +57,8 @@ SIGNATURES = (
     Signature(
         id="nccl_proxy",
         kind=Kind.SECONDARY,
-        pattern=r"Proxy Call to rank \d{1,6} failed|\[Proxy Service.{0,40}\].{0,40}(?:Failed to execute|Accept failed)|\[Service thread\] Accept "
+        pattern=r"Proxy Call to rank \d{1,6} failed|\[Proxy Service.{0,40}\].{0,40}(?:Failed to execute|Accept failed)"
+        r"|\[Service thread\] Accept "
         r"failed|Socket recv failed while polling|Proxy thread error",
         literals=(
             "Proxy Call to rank",
@@ -63,7 +67,8 @@ SIGNATURES = (
             "Socket recv failed while",
             "Proxy thread error",
         ),
-        example="node-a:4711:4731 [0] proxy.cc:1495 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable",
+        example="node-a:4711:4731 [0] proxy.cc:1495 NCCL WARN [Service thread] Accept failed Resource temporarily "
+        "unavailable",
         cause="a helper thread of NCCL met a failure that began elsewhere",
         check="the other lines 'NCCL WARN' before it, on all hosts",
         source=NCCL_TROUBLE,
@@ -74,7 +79,8 @@ SIGNATURES = (
         kind=Kind.SECONDARY,
         pattern=r"ncclRemoteError|remote process exited or there was a network error",
         literals=("ncclRemoteError", "remote process exited or there was"),
-        example="ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+        example="ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+        "prematurely.",
         cause="another rank ended first, or the network to it broke",
         check="the other ranks' first errors",
         known_for="NCCL 2.12 and later; also what 2.30 makes of a refused connection",
@@ -87,9 +93,11 @@ SIGNATURES = (
         kind=Kind.SECONDARY,
         pattern=r"unhandled system error|ncclSystemError",
         literals=("unhandled system error", "ncclSystemError"),
-        example="RuntimeError: NCCL error in: ../torch/lib/c10d/ProcessGroupNCCL.cpp:825, unhandled system error, NCCL version "
+        example="RuntimeError: NCCL error in: ../torch/lib/c10d/ProcessGroupNCCL.cpp:825, unhandled system error, "
+        "NCCL version "
         "2.7.8",
-        cause="a system call inside NCCL failed, mostly a connection between the hosts: NCCL chose an interface that the peers "
+        cause="a system call inside NCCL failed, mostly a connection between the hosts: NCCL chose an interface that "
+        "the peers "
         "cannot reach, or a firewall is in between; this line does not say which",
         not_this="no diagnosis by itself: it is NCCL's return code 2",
         check="the line 'NCCL WARN' above it: without NCCL_DEBUG=WARN it is missing",
@@ -141,8 +149,10 @@ SIGNATURES = (
     Signature(
         id="nccl_async_error",
         kind=Kind.SECONDARY,
-        pattern=r"Some NCCL operations have failed or timed out|To avoid data inconsistency, we are taking the entire process down"
-        r"|NCCL watchdog thread terminated with exception|NCCL communicator was aborted|NCCL communicator encountered error",
+        pattern=r"Some NCCL operations have failed or timed out|To avoid data inconsistency, we are taking the entire "
+        r"process down"
+        r"|NCCL watchdog thread terminated with exception|NCCL communicator was aborted|NCCL communicator encountered "
+        r"error",
         literals=(
             "Some NCCL operations have failed",
             "To avoid data inconsistency",
@@ -150,23 +160,27 @@ SIGNATURES = (
             "NCCL communicator was aborted",
             "NCCL communicator encountered error",
         ),
-        example="[E ProcessGroupNCCL.cpp:455] Some NCCL operations have failed or timed out. Due to the asynchronous nature of "
+        example="[E ProcessGroupNCCL.cpp:455] Some NCCL operations have failed or timed out. Due to the asynchronous "
+        "nature of "
         "CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.",
         cause="a collective failed or timed out; this line does not say why",
         check="the errors of all ranks before it",
-        confirms="NCCL_DEBUG=INFO; NCCL_IB_DISABLE=1 where the hosts have InfiniBand or RoCE devices that are not in use",
+        confirms="NCCL_DEBUG=INFO; NCCL_IB_DISABLE=1 where the hosts have InfiniBand or RoCE devices that are not in "
+        "use",
         source="https://github.com/karpathy/nanoGPT/pull/55",
         weight=1,
         suspects=(*_NETWORK, "peer_to_peer"),
-    ),  # fmt: skip
+    ),
     Signature(
         id="collective_timeout_at_start",
         kind=Kind.SECONDARY,
         pattern=r"collective operation timeout: WorkNCCL\((?:SeqNum|OpId|SeqNumb)=[0-5],",
         literals=("collective operation timeout",),
-        example="[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=1, "
+        example="[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, "
+        "NumelIn=1, "
         "NumelOut=1, Timeout(ms)=600000) ran for 600054 milliseconds before timing out.",
-        cause="already the first collectives did not come about: the GPUs of a host cannot copy to each other (PCIe ACS, IOMMU), "
+        cause="already the first collectives did not come about: the GPUs of a host cannot copy to each other (PCIe "
+        "ACS, IOMMU), "
         "the network passes small packets only (MTU), or a rank never came",
         check="which ranks have no such line; ddp-orch preflight --deep",
         try_this="one host alone, then two, with NCCL_P2P_DISABLE=1, then with NCCL_IB_DISABLE=1",
@@ -178,8 +192,10 @@ SIGNATURES = (
     Signature(
         id="collective_timeout",
         kind=Kind.SECONDARY,
-        pattern=r"collective operation timeout: WorkNCCL|[Ww]atchdog caught collective|ran for \d{1,12} milliseconds before timing "
-        r"out|timed out in blocking wait|Timed out waiting \d{1,12} ?ms for (?:recv|send) operation to complete|Application timeout caused pair closure",
+        pattern=r"collective operation timeout: WorkNCCL|[Ww]atchdog caught collective|ran for \d{1,12} milliseconds b"
+        r"efore timing "
+        r"out|timed out in blocking wait|Timed out waiting \d{1,12} ?ms for (?:recv|send) operation to complete|Applic"
+        r"ation timeout caused pair closure",
         literals=(
             "collective operation timeout",
             "atchdog caught collective",
@@ -188,21 +204,25 @@ SIGNATURES = (
             "Timed out waiting",
             "Application timeout caused",
         ),
-        example="[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=456, OpType=ALLREDUCE, Timeout(ms)=600000)",
-        cause="after collectives that worked, a rank did not come to the next one: it has fewer batches than the others, does "
+        example="[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=456, OpType=ALLREDUCE, "
+        "Timeout(ms)=600000)",
+        cause="after collectives that worked, a rank did not come to the next one: it has fewer batches than the "
+        "others, does "
         "something else meanwhile (evaluation, a checkpoint), swallowed an exception, or is gone",
-        not_this="the ranks that say so waited; the one that does not say so, or with the lowest number, is the one to look at",
+        not_this="the ranks that say so waited; the one that does not say so, or with the lowest number, is the one "
+        "to look at",
         check="len(loader) and the last lines of each rank; the rank with the lowest SeqNum",
         try_this="equal shards (DistributedSampler, drop_last=True), or model.join()",
         confirms="TORCH_DISTRIBUTED_DEBUG=DETAIL, or the flight recorder (TORCH_FR_BUFFER_SIZE=2000)",
         source="https://github.com/pytorch/pytorch/issues/97191",
         weight=3,
         suspects=("data_is_there",),
-    ),  # fmt: skip
+    ),
     Signature(
         id="watchdog_stuck",
         kind=Kind.SECONDARY,
-        pattern=r"[Hh]eartbeat monitor timed out|ProcessGroupNCCL's watchdog got stuck|terminated by the heartbeat monitor",
+        pattern=r"[Hh]eartbeat monitor timed out|ProcessGroupNCCL's watchdog got stuck|terminated by the heartbeat mon"
+        r"itor",
         literals=("eartbeat monitor timed out", "watchdog got stuck", "by the heartbeat monitor"),
         example="[PG 0 Rank 3] ProcessGroupNCCL's watchdog got stuck for 600 seconds without making progress",
         cause="a rank waited in a collective or in CUDA without progress until torch ended it",
@@ -213,9 +233,11 @@ SIGNATURES = (
     Signature(
         id="store_gone",
         kind=Kind.SECONDARY,
-        pattern=r"Failed to check the .should dump. flag|recvValue failed on|sendBytes failed on|recvVector failed on|TCPStore.{0,160}"
+        pattern=r"Failed to check the .should dump. flag|recvValue failed on|sendBytes failed on|recvVector failed on|"
+        r"TCPStore.{0,160}"
         r"(?:Broken pipe|Connection reset|shut down too early)|Failed to recv, got 0 bytes|Broken pipe.{0,80}TCPStore"
-        r"|DistNetworkError: (?:Connection reset by peer|Broken pipe|failed to recv)|store->get\('0'\) got error|possible application crash on "
+        r"|DistNetworkError: (?:Connection reset by peer|Broken pipe|failed to recv)|store->get\('0'\) got error|possi"
+        r"ble application crash on "
         r"rank 0|Stop_waiting response is expected|^RuntimeError: (?:Connection reset by peer|Broken pipe)",
         literals=(
             "Failed to check the",
@@ -236,25 +258,29 @@ SIGNATURES = (
         check="the first error on the host of rank 0",
         source="https://github.com/pytorch/pytorch/pull/153586",
         weight=4,
-    ),  # fmt: skip
+    ),
     Signature(
         id="peer_never_came",
         kind=Kind.SECONDARY,
-        pattern=r"wait timeout after \d{1,9} ?ms, keys: /\S{0,80}default_pg|Timed out after .{0,40}waiting for .{0,40}key|wait timeout "
+        pattern=r"wait timeout after \d{1,9} ?ms, keys: /\S{0,80}default_pg|Timed out after .{0,40}waiting for .{0,40}"
+        r"key|wait timeout "
         r"after .{0,160}(?:cpu//|cuda//|worker)|Socket Timeout|store[ -]based barrier.{0,160}worker_count=\d{1,6}",
         literals=("wait timeout after", "Timed out after", "Socket Timeout", "based barrier"),
         example="torch.distributed.DistStoreError: wait timeout after 1800000ms, keys: /default_pg/0//cpu//0/1",
-        cause="a rank waited for another's word in the store, which did not come: that rank never started or ended before",
+        cause="a rank waited for another's word in the store, which did not come: that rank never started or ended "
+        "before",
         check="the rank at the end of the key: its first error",
         weight=2,
     ),
     Signature(
         id="sibling_was_ended",
         kind=Kind.SECONDARY,
-        pattern=r"closing signal SIG(?:TERM|INT|KILL)|exitcode\s{0,4}: -15\b|Signal 15 \(SIGTERM\)|Signals\.SIGTERM|got signal: 15\b"
+        pattern=r"closing signal SIG(?:TERM|INT|KILL)|exitcode\s{0,4}: -15\b|Signal 15 \(SIGTERM\)|Signals\.SIGTERM|go"
+        r"t signal: 15\b"
         r"|Received (?:15|SIGTERM) death signal",
         literals=("closing signal SIG", "exitcode", "(SIGTERM)", "Signals.SIGTERM", "got signal:", "death signal"),
-        example="W1103 12:00:01.000000 4711 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 4712 closing "
+        example="W1103 12:00:01.000000 4711 torch/distributed/elastic/multiprocessing/api.py:900] Sending process "
+        "4712 closing "
         "signal SIGTERM",
         cause="torchrun ended this rank because another one had failed, or was told to stop",
         check="the other ranks' first errors; other hosts",
@@ -263,9 +289,11 @@ SIGNATURES = (
     Signature(
         id="exit_barrier",
         kind=Kind.SECONDARY,
-        pattern=r"waiting on exit barrier|_exit_barrier|Error waiting on exit barrier|failed to pass.{0,20}exit barrier",
+        pattern=r"waiting on exit barrier|_exit_barrier|Error waiting on exit barrier|failed to pass.{0,20}exit barrie"
+        r"r",
         literals=("exit barrier", "_exit_barrier"),
-        example="E1103 12:00:01.000000 4711 torch/distributed/elastic/agent/server/api.py:950] Error waiting on exit barrier.",
+        example="E1103 12:00:01.000000 4711 torch/distributed/elastic/agent/server/api.py:950] Error waiting on exit "
+        "barrier.",
         cause="torchrun waited in vain for the others at the end: another host ended first",
         weight=1,
     ),
@@ -274,7 +302,8 @@ SIGNATURES = (
         kind=Kind.SECONDARY,
         pattern=r"failed to send a keep-alive heartbeat to the rendezvous|failed to shutdown the rendezvous",
         literals=("keep-alive heartbeat to the rendezvous", "failed to shutdown the rendezvous"),
-        example="The node 'node-a_4711_0' has failed to send a keep-alive heartbeat to the rendezvous 'none' due to an error of type "
+        example="The node 'node-a_4711_0' has failed to send a keep-alive heartbeat to the rendezvous 'none' due to "
+        "an error of type "
         "RendezvousConnectionError.",
         cause="the host that holds the rendezvous is gone: it crashed or its torchrun ended first",
         check="the first error on the host of the rendezvous, and whether it is up: uptime",
@@ -296,8 +325,10 @@ SIGNATURES = (
     Signature(
         id="worker_failed",
         kind=Kind.SECONDARY,
-        pattern=r"worker group FAILED|ChildFailedError|failed \(exitcode: 1\)|exitcode\s{0,4}: (?:1|-6)\b|Signal 6 \(SIGABRT\)"
-        r"|(?:SpawnException|ProcessRaisedException|ProcessExitedException)|returned non-zero exit status|return code = [1-9]\d{0,2}\b|sigkill_handler\] Killing subprocess",
+        pattern=r"worker group FAILED|ChildFailedError|failed \(exitcode: 1\)|exitcode\s{0,4}: (?:1|-6)\b|Signal 6 \(S"
+        r"IGABRT\)"
+        r"|(?:SpawnException|ProcessRaisedException|ProcessExitedException)|returned non-zero exit status|return code "
+        r"= [1-9]\d{0,2}\b|sigkill_handler\] Killing subprocess",
         literals=(
             "worker group FAILED",
             "ChildFailedError",
@@ -311,19 +342,22 @@ SIGNATURES = (
             "sigkill_handler",
         ),
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
-        cause="a worker failed; torchrun gives only its exit code, and starts none anew (--max-restarts is 0 by default)",
+        cause="a worker failed; torchrun gives only its exit code, and starts none anew (--max-restarts is 0 by "
+        "default)",
         not_this="'Root Cause (first observed failure)' is only the first that this host saw, to the second",
         check="that rank's own standard error, above this line or in its log file",
         source="https://github.com/pytorch/pytorch/issues/146371",
         weight=2,
-    ),  # fmt: skip
+    ),
     Signature(
         id="ddp_peer_died",
         kind=Kind.SECONDARY,
-        pattern=r"DDP expects same model across all ranks, but Rank \d{1,6} has \d{1,9} params, while rank (?P<rank>\d{1,6}) has "
+        pattern=r"DDP expects same model across all ranks, but Rank \d{1,6} has \d{1,9} params, while rank (?P<rank>"
+        r"\d{1,6}) has "
         r"inconsistent 0 params",
         literals=("DDP expects same model",),
-        example="RuntimeError: DDP expects same model across all ranks, but Rank 0 has 382 params, while rank 1 has inconsistent 0 "
+        example="RuntimeError: DDP expects same model across all ranks, but Rank 0 has 382 params, while rank 1 has "
+        "inconsistent 0 "
         "params.",
         cause="rank {rank} ended while DDP was being set up (0 parameters: it never came)",
         check="the first error of rank {rank}",
@@ -333,7 +367,8 @@ SIGNATURES = (
     Signature(
         id="loader_worker_gone",
         kind=Kind.SECONDARY,
-        pattern=r"DataLoader worker \(pid.{1,60}\) (?:exited unexpectedly|is killed by signal: (?:Terminated|Aborted|Interrupt))",
+        pattern=r"DataLoader worker \(pid.{1,60}\) (?:exited unexpectedly|is killed by signal: (?:Terminated|Aborted|I"
+        r"nterrupt))",
         literals=("DataLoader worker (pid",),
         example="RuntimeError: DataLoader worker (pid(s) 4713, 4714) exited unexpectedly",
         cause="a data loader worker ended without a word",
@@ -356,7 +391,8 @@ STRANGER = Signature(
     pattern=r"Connection closed by remote peer ?(?P<peer>[\w.:%-]{1,60})",
     literals=(),
     example="NCCL WARN socketProgress: Connection closed by remote peer 203.0.113.9<36138>",
-    cause="a program that is no part of the run ({peer}) called a port of NCCL and hung up: a port scanner or a health check",
+    cause="a program that is no part of the run ({peer}) called a port of NCCL and hung up: a port scanner or a "
+    "health check",
     check="what {peer} is, and whether it scans",
     try_this="NCCL 2.27.3 or later, or keep the scanner off these hosts",
     source="https://github.com/NVIDIA/nccl/issues/1612",
@@ -369,11 +405,13 @@ SILENT_HANG = Signature(
     pattern=r"(?!)",
     literals=(),
     example="",
-    cause="the run stood still without a word. At its start: GPUs of one host that cannot copy to each other (PCIe ACS, IOMMU, "
+    cause="the run stood still without a word. At its start: GPUs of one host that cannot copy to each other (PCIe "
+    "ACS, IOMMU, "
     "a driver), or a network that only small packets pass (MTU, GID). Later: ranks with unequal work",
     check="ddp-orch stacks while it hangs; how far each rank came",
     try_this="one host alone, then two, with each of the variables below",
-    confirms="NCCL_P2P_DISABLE=1 (ACS, IOMMU, driver), NCCL_IB_DISABLE=1 (RDMA), NCCL_IB_GID_INDEX=3 (GID), ping -M do -s 8972 PEER "
+    confirms="NCCL_P2P_DISABLE=1 (ACS, IOMMU, driver), NCCL_IB_DISABLE=1 (RDMA), NCCL_IB_GID_INDEX=3 (GID), ping -M "
+    "do -s 8972 PEER "
     "(MTU)",
     source=NCCL_TROUBLE,
 )

@@ -8,8 +8,10 @@ SIGNATURES = (
     Signature(
         id="memory",
         kind=Kind.PRIMARY,
-        pattern=r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d{1,9}) \((?P<name>[^)]{1,40})\)|oom-kill:|Memory cgroup out of "
-        r"memory|oom_reaper: reaped|Detected \d{1,5} oom[-_]kill|OOMKilled|oom-killer|Some of (?:your|the step) .{0,40}(?:oom|out-of-memory)",
+        pattern=r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d{1,9}) \((?P<name>[^)]{1,40})\)|oom-kill:|Memory cgr"
+        r"oup out of "
+        r"memory|oom_reaper: reaped|Detected \d{1,5} oom[-_]kill|OOMKilled|oom-killer|Some of (?:your|the step) .{0,40"
+        r"}(?:oom|out-of-memory)",
         literals=(
             "ut of memory: Kill",
             "oom-kill",
@@ -30,10 +32,12 @@ SIGNATURES = (
     Signature(
         id="memory.not_given",
         kind=Kind.PRIMARY,
-        pattern=r"^(?:\w{1,40}\.){0,4}MemoryError\b|std::bad_alloc|DefaultCPUAllocator: (?:can't|not enough)|\[Errno 12\] Cannot "
+        pattern=r"^(?:\w{1,40}\.){0,4}MemoryError\b|std::bad_alloc|DefaultCPUAllocator: (?:can't|not enough)|\[Errno 1"
+        r"2\] Cannot "
         r"allocate memory|ArrayMemoryError",
         literals=("MemoryError", "std::bad_alloc", "DefaultCPUAllocator", "[Errno 12]"),
-        example="RuntimeError: [enforce fail at alloc_cpu.cpp:75] . DefaultCPUAllocator: can't allocate memory: you tried to "
+        example="RuntimeError: [enforce fail at alloc_cpu.cpp:75] . DefaultCPUAllocator: can't allocate memory: you "
+        "tried to "
         "allocate 17179869184 bytes. Error code 12 (Cannot allocate memory)",
         cause="the host gave no more memory to a process",
         check="free -h; ulimit -v; the cgroup's memory.max",
@@ -44,7 +48,8 @@ SIGNATURES = (
     Signature(
         id="room",
         kind=Kind.PRIMARY,
-        pattern=r"^(?!.{0,300}(?:/dev/shm|posix_fallocate)).{0,400}(?:No space left on device|ENOSPC|\[Errno 28\])|file write failed"
+        pattern=r"^(?!.{0,300}(?:/dev/shm|posix_fallocate)).{0,400}(?:No space left on device|ENOSPC|\[Errno 28\])|fil"
+        r"e write failed"
         r"|PytorchStreamWriter failed writing file|unexpected pos \d{1,15} vs \d{1,15}",
         literals=(
             "No space left on device",
@@ -60,7 +65,7 @@ SIGNATURES = (
         try_this="remove old checkpoints and caches: ddp-orch gc",
         check_before="room",
         weight=14,
-    ),  # fmt: skip
+    ),
     Signature(
         id="room.quota",
         kind=Kind.PRIMARY,
@@ -76,7 +81,8 @@ SIGNATURES = (
     Signature(
         id="room.shared_memory_loader",
         kind=Kind.PRIMARY,
-        pattern=r"insufficient shared memory|unable to (?:open|write|allocate|mmap|resize) .{0,40}(?:shared memory|file </torch_)|"
+        pattern=r"insufficient shared memory|unable to (?:open|write|allocate|mmap|resize) .{0,40}(?:shared memory|fil"
+        r"e </torch_)|"
         r"shm_open.{0,60}(?:No space|Permission denied)|unable to mmap \d{1,15} bytes from file",
         literals=(
             "insufficient shared memory",
@@ -93,7 +99,7 @@ SIGNATURES = (
         try_this="a larger /dev/shm (docker: --shm-size=8g or --ipc=host), or fewer workers",
         check_before="room",
         weight=18,
-    ),  # fmt: skip
+    ),
     Signature(
         id="limits.files",
         kind=Kind.PRIMARY,
@@ -110,8 +116,10 @@ SIGNATURES = (
     Signature(
         id="limits.processes",
         kind=Kind.PRIMARY,
-        pattern=r"can't start new thread|pthread_create.{0,80}(?:Resource temporarily unavailable|failed)|fork: (?:retry: )?Resource "
-        r"temporarily|BlockingIOError: \[Errno 11\] Resource|Thread creation failed|std::system_error.{0,60}Resource temporarily",
+        pattern=r"can't start new thread|pthread_create.{0,80}(?:Resource temporarily unavailable|failed)|fork: (?:ret"
+        r"ry: )?Resource "
+        r"temporarily|BlockingIOError: \[Errno 11\] Resource|Thread creation failed|std::system_error.{0,60}Resource t"
+        r"emporarily",
         literals=(
             "can't start new thread",
             "pthread_create",
@@ -119,13 +127,14 @@ SIGNATURES = (
             "BlockingIOError: [Errno 11]",
             "Thread creation failed",
         ),
-        example="OpenBLAS blas_thread_init: pthread_create failed for thread 63 of 64: Resource temporarily unavailable",
+        example="OpenBLAS blas_thread_init: pthread_create failed for thread 63 of 64: Resource temporarily "
+        "unavailable",
         cause="this account may start no more processes or threads on the host",
         check="ulimit -u; ps -u $USER -L | wc -l; the cgroup's pids.max",
         try_this="a higher limit (nproc), fewer data loader workers, OMP_NUM_THREADS=1; end what is left of old runs",
         check_before="limits",
         weight=14,
-    ),  # fmt: skip
+    ),
     Signature(
         id="file_system.read_only",
         kind=Kind.PRIMARY,
@@ -140,7 +149,8 @@ SIGNATURES = (
     Signature(
         id="file_system.broken",
         kind=Kind.PRIMARY,
-        pattern=r"Stale (?:NFS )?file handle|\[Errno 116\]|\[Errno 5\] Input/output error|blk_update_request: I/O error|EXT4-fs error|"
+        pattern=r"Stale (?:NFS )?file handle|\[Errno 116\]|\[Errno 5\] Input/output error|blk_update_request: I/O erro"
+        r"r|EXT4-fs error|"
         r"XFS .{0,80}[Cc]orruption|\[Errno (?:107|121)\]|I/O error, dev \w{1,20}",
         literals=(
             "tale file handle",
@@ -208,7 +218,8 @@ SIGNATURES = (
         kind=Kind.CONTRIBUTING,
         pattern=r"(?P<name>[\w.-]{1,40})\[\d{1,9}\]: segfault at .{1,160} in (?P<library>[\w.+-]{1,80})\[",
         literals=("segfault at",),
-        example="Nov  3 12:00:01 node-a kernel: python3[4712]: segfault at 0 ip 00007f sp 00007f error 4 in libc10.so[7f00+1000]",
+        example="Nov  3 12:00:01 node-a kernel: python3[4712]: segfault at 0 ip 00007f sp 00007f error 4 in "
+        "libc10.so[7f00+1000]",
         cause="{name} crashed in {library}",
         check="whether that library fits torch: pip list",
         check_before="torch_family_fits",
