@@ -108,8 +108,13 @@ class Reading:
 
 def harmless(text: str) -> str:
     """Make a log's text harmless on a terminal, and short."""
-    plain = _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", _ESCAPE.sub("", text)).strip()
+    plain = _CONTROL.sub(_spelt, _ESCAPE.sub("", text)).strip()
     return plain if len(plain) <= SHOWN_CHARACTERS else plain[:SHOWN_CHARACTERS] + "..."
+
+
+def _spelt(found: re.Match[str]) -> str:
+    code = ord(found.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 @cache

@@ -10,9 +10,8 @@ SIGNATURES = (
     Signature(
         id="gpus_enough",
         kind=Kind.PRIMARY,
-        pattern=r"invalid device ordinal|AssertionError: Invalid device id|You requested (?:gpu|GPU)s?: |insufficient "
-        r"CUDA devices for|No "
-        r"slot '\d{1,3}' specified on host",
+        pattern=r"invalid device ordinal|AssertionError: Invalid device id|You requested (?:gpu|GPU)s?: "
+        r"|insufficient CUDA devices for|No slot '\d{1,3}' specified on host",
         literals=(
             "invalid device ordinal",
             "Invalid device id",
@@ -23,8 +22,7 @@ SIGNATURES = (
         ),
         example="RuntimeError: CUDA error: invalid device ordinal",
         cause="a rank chose a GPU that this host does not have: more processes than visible GPUs, or the device is "
-        "chosen by "
-        "the global rank",
+        "chosen by the global rank",
         check="nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES; --nproc-per-node; torch.cuda.set_device in the script",
         try_this="--nproc-per-node no larger than the number of GPUs, and set_device(LOCAL_RANK)",
         check_before="gpus_enough",
@@ -34,10 +32,10 @@ SIGNATURES = (
     Signature(
         id="kernel_image",
         kind=Kind.PRIMARY,
-        pattern=r"no kernel image is available|device kernel image is invalid|invalid value for --gpu-architecture|CUD"
-        r"A capability sm_\d{1,4}\w? is not compatible with the current PyTorch"
-        r"|GPU\d? .{0,60}is of cuda capability .{0,60}(?:no longer supports|too old)|PTX was compiled with an unsuppor"
-        r"ted",
+        pattern=r"no kernel image is available|device kernel image is invalid|invalid value for --gpu-architecture"
+        r"|CUDA capability sm_\d{1,4}\w? is not compatible with the current PyTorch"
+        r"|GPU\d? .{0,60}is of cuda capability .{0,60}(?:no longer supports|too old)"
+        r"|PTX was compiled with an unsupported",
         literals=(
             "no kernel image is available",
             "device kernel image is invalid",
@@ -58,8 +56,8 @@ SIGNATURES = (
     Signature(
         id="gpus_answer.version",
         kind=Kind.PRIMARY,
-        pattern=r"Driver/library version mismatch|NVML: .{0,40}version mismatch|API mismatch: the (?:client|NVIDIA ker"
-        r"nel module)",
+        pattern=r"Driver/library version mismatch|NVML: .{0,40}version mismatch|API mismatch: the (?:client"
+        r"|NVIDIA kernel module)",
         literals=("ibrary version mismatch", "NVML:", "API mismatch: the"),
         example="Failed to initialize NVML: Driver/library version mismatch",
         cause="the NVIDIA driver in the kernel and its libraries are of different versions: the driver was updated "
@@ -72,12 +70,11 @@ SIGNATURES = (
     Signature(
         id="gpus_answer",
         kind=Kind.PRIMARY,
-        pattern=r"couldn't communicate with the NVIDIA driver|No CUDA GPUs are available|Found no NVIDIA driver on you"
-        r"r system"
-        r"|no CUDA-capable device is detected|Unable to determine the device handle for (?:GPU|gpu)|Failed to initiali"
-        r"ze NVML"
-        r"|CUDA unknown error - this may be due to an incorrectly set up environment|libcuda\.so\.1: cannot open|CUDA "
-        r"unavailable, invalid device",
+        pattern=r"couldn't communicate with the NVIDIA driver|No CUDA GPUs are available"
+        r"|Found no NVIDIA driver on your system|no CUDA-capable device is detected"
+        r"|Unable to determine the device handle for (?:GPU|gpu)|Failed to initialize NVML"
+        r"|CUDA unknown error - this may be due to an incorrectly set up environment|libcuda\.so\.1: cannot open"
+        r"|CUDA unavailable, invalid device",
         literals=(
             "communicate with the NVIDIA driver",
             "No CUDA GPUs are available",
@@ -91,8 +88,7 @@ SIGNATURES = (
         ),
         example="RuntimeError: No CUDA GPUs are available",
         cause="the NVIDIA driver of this host shows no GPU: it is not loaded, the card is lost, or "
-        "CUDA_VISIBLE_DEVICES hides "
-        "it",
+        "CUDA_VISIBLE_DEVICES hides it",
         check="nvidia-smi; echo $CUDA_VISIBLE_DEVICES; in a container: whether it was started with --gpus all",
         check_before="gpus_answer",
         source=CUDA_ERRORS,
@@ -106,8 +102,7 @@ SIGNATURES = (
         literals=("system not yet initialized", "rror 802", "cudaErrorSystemNotReady"),
         example="RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
         cause="CUDA waits for the fabric manager of this host's NVSwitches: it does not run, or has another version "
-        "than the "
-        "driver",
+        "than the driver",
         check="systemctl status nvidia-fabricmanager; dpkg -l | grep -i fabricmanager; nvidia-smi",
         try_this="sudo systemctl enable --now nvidia-fabricmanager, of exactly the driver's version",
         check_before="fabric_manager",
@@ -117,9 +112,8 @@ SIGNATURES = (
     Signature(
         id="torch_has_cuda.driver",
         kind=Kind.PRIMARY,
-        pattern=r"driver version is insufficient for CUDA runtime|NVIDIA driver on your system is too old|forward comp"
-        r"atibility "
-        r"was attempted on non supported HW|cudaErrorInsufficientDriver|[Ee]rror 80[34]\b",
+        pattern=r"driver version is insufficient for CUDA runtime|NVIDIA driver on your system is too old"
+        r"|forward compatibility was attempted on non supported HW|cudaErrorInsufficientDriver|[Ee]rror 80[34]\b",
         literals=(
             "driver version is insufficient",
             "NVIDIA driver on your system is too old",
@@ -156,13 +150,10 @@ SIGNATURES = (
         pattern=r"out of memory.{0,400}[. ]Process (?P<pid>\d{1,9}) has (?P<amount>[\d.]{1,12} [KMGT]iB) memory in use",
         literals=("memory in use",),
         example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity "
-        "of 23.65 "
-        "GiB of which 1.20 GiB is free. Process 4242 has 18.30 GiB memory in use. Including non-PyTorch memory, this "
-        "process "
-        "has 4.10 GiB memory in use.",
+        "of 23.65 GiB of which 1.20 GiB is free. Process 4242 has 18.30 GiB memory in use. Including non-PyTorch "
+        "memory, this process has 4.10 GiB memory in use.",
         cause="GPU memory ran out, and another process ({pid}) holds {amount} of it: a run that was left behind, "
-        "another "
-        "user, or a rank on the wrong GPU",
+        "another user, or a rank on the wrong GPU",
         check="nvidia-smi; ps -o user,etime,args -p {pid}",
         try_this="end that process, or choose another GPU",
         check_before="gpu_memory_free",
@@ -173,9 +164,8 @@ SIGNATURES = (
     Signature(
         id="cuda_out_of_memory",
         kind=Kind.PRIMARY,
-        pattern=r"CUDA out of memory|CUDA error: out of memory|cuda runtime error \(2\) : out of memory|HIP out of mem"
-        r"ory|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:\d )"
-        r"?'out of memory'|cudaErrorMemoryAllocation",
+        pattern=r"CUDA out of memory|CUDA error: out of memory|cuda runtime error \(2\) : out of memory"
+        r"|HIP out of memory|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:\d )?'out of memory'|cudaErrorMemoryAllocation",
         literals=(
             "CUDA out of memory",
             "CUDA error: out of memory",
@@ -188,8 +178,7 @@ SIGNATURES = (
         example="RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.70 GiB total capacity)",
         cause="the GPU's memory ran out",
         not_this="not the host's memory. On rank 0 of a host alone: torch.load without map_location puts every rank's "
-        "copy on "
-        "GPU 0",
+        "copy on GPU 0",
         check="nvidia-smi before the start: what others hold; which ranks said so",
         try_this='a smaller batch a GPU; torch.load(..., map_location="cpu"); end what killed runs left on the GPUs',
         check_before="gpu_memory_free",
@@ -200,8 +189,8 @@ SIGNATURES = (
     Signature(
         id="gpu_busy",
         kind=Kind.PRIMARY,
-        pattern=r"all CUDA-capable devices are busy or unavailable|CUDA-capable device\(s\) is/are busy|cudaErrorDevic"
-        r"esUnavailable|exclusive-thread device already in use",
+        pattern=r"all CUDA-capable devices are busy or unavailable|CUDA-capable device\(s\) is/are busy"
+        r"|cudaErrorDevicesUnavailable|exclusive-thread device already in use",
         literals=(
             "devices are busy or unavailable",
             "is/are busy or",
@@ -219,12 +208,11 @@ SIGNATURES = (
     Signature(
         id="device_side_assert",
         kind=Kind.PRIMARY,
-        pattern=r"device-side assert triggered|thread: \[\d{1,5},\d{1,5},\d{1,5}\] Assertion `(?P<assertion>[^`]{1,200"
-        r"})` failed",
+        pattern=r"device-side assert triggered|thread: \[\d{1,5},\d{1,5},\d{1,5}\] Assertion "
+        r"`(?P<assertion>[^`]{1,200})` failed",
         literals=("device-side assert triggered", "Assertion `"),
         example="../aten/src/ATen/native/cuda/Indexing.cu:1292: indexSelectLargeIndex: block: [3,0,0], thread: "
-        "[0,0,0] Assertion "
-        "`srcIndex < srcSelectDimSize` failed.",
+        "[0,0,0] Assertion `srcIndex < srcSelectDimSize` failed.",
         cause="a value is out of range on the GPU: a label beyond the number of classes, or an index beyond a table",
         not_this="no fault of hosts or drivers; all later CUDA errors of this process follow from it",
         check="labels and indices against num_classes and the embedding's size, in the data of this rank",
@@ -265,16 +253,15 @@ SIGNATURES = (
     Signature(
         id="fork_after_cuda",
         kind=Kind.PRIMARY,
-        pattern=r"Cannot re-initialize CUDA in forked subprocess|can't create new processes if CUDA is already|CUDA er"
-        r"ror: initialization error",
+        pattern=r"Cannot re-initialize CUDA in forked subprocess|can't create new processes if CUDA is already"
+        r"|CUDA error: initialization error",
         literals=(
             "Cannot re-initialize CUDA in forked",
             "create new processes if CUDA",
             "CUDA error: initialization error",
         ),
         example="RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you "
-        "must use "
-        "the 'spawn' start method",
+        "must use the 'spawn' start method",
         cause="a process that had used CUDA was forked, and the child used CUDA too",
         check="CUDA calls in the data set, or before workers are started",
         try_this="keep CUDA out of data loader workers, or multiprocessing_context='spawn'",
@@ -300,8 +287,7 @@ SIGNATURES = (
         pattern=r"GPU has fallen off the bus|GPU is lost|" + _XID + r"79\b",
         literals=("fallen off the bus", "GPU is lost", "NVRM: Xid"),
         example="Nov  3 12:00:01 node-a kernel: NVRM: Xid (PCI:0000:41:00): 79, pid=4712, name=python3, GPU has "
-        "fallen off the "
-        "bus.",
+        "fallen off the bus.",
         cause="a GPU fell off the PCI bus: power, heat, a riser, or the card itself",
         check="nvidia-smi; journalctl -k | grep -i 'xid\\|pcie'; power and temperature before it",
         try_this="restart the host without that card; look at power cables",
@@ -336,9 +322,9 @@ SIGNATURES = (
     Signature(
         id="cuda_library_missing",
         kind=Kind.PRIMARY,
-        pattern=r"(?P<library>lib(?:cu|nv|cudnn|nccl)[\w-]{1,40}\.so[.\d]{0,12}): cannot open shared object file|Could"
-        r" not load "
-        r"library libcudnn|Unable to load any of \{?libcudnn|CUDA Setup failed despite|OSError: libcu\w{1,40}",
+        pattern=r"(?P<library>lib(?:cu|nv|cudnn|nccl)[\w-]{1,40}\.so[.\d]{0,12}): cannot open shared object file"
+        r"|Could not load library libcudnn|Unable to load any of \{?libcudnn|CUDA Setup failed despite"
+        r"|OSError: libcu\w{1,40}",
         literals=(
             "cannot open shared object file",
             "Could not load library libcudnn",
@@ -359,8 +345,7 @@ SIGNATURES = (
         pattern=r"cuDNN version incompatibility|CUDNN_STATUS_(?:SUBLIBRARY_\w{1,30}|VERSION_MISMATCH)",
         literals=("cuDNN version incompatibility", "CUDNN_STATUS_SUBLIBRARY", "CUDNN_STATUS_VERSION"),
         example="RuntimeError: cuDNN version incompatibility: PyTorch was compiled against (8, 9, 2) but found "
-        "runtime version "
-        "(8, 5, 0)",
+        "runtime version (8, 5, 0)",
         cause="another cuDNN comes first on the loader's path than the one that torch was built with",
         check="echo $LD_LIBRARY_PATH; ldconfig -p | grep cudnn",
         try_this="unset LD_LIBRARY_PATH",
@@ -369,9 +354,8 @@ SIGNATURES = (
     Signature(
         id="cuda_library_call_failed",
         kind=Kind.PRIMARY,
-        pattern=r"(?P<status>CUBLAS_STATUS_(?!ALLOC)\w{1,30}|CUDNN_STATUS_(?!SUBLIB|VERSION)\w{1,30}|CUFFT_\w{1,30}|CU"
-        r"SOLVER_STATUS_"
-        r"\w{1,30})|unable to find an engine to execute|Unable to find a valid cuDNN algorithm",
+        pattern=r"(?P<status>CUBLAS_STATUS_(?!ALLOC)\w{1,30}|CUDNN_STATUS_(?!SUBLIB|VERSION)\w{1,30}|CUFFT_\w{1,30}"
+        r"|CUSOLVER_STATUS_\w{1,30})|unable to find an engine to execute|Unable to find a valid cuDNN algorithm",
         literals=(
             "CUBLAS_STATUS_",
             "CUDNN_STATUS_",

@@ -8,8 +8,8 @@ SIGNATURES = (
     Signature(
         id="data_is_there",
         kind=Kind.PRIMARY,
-        pattern=r"^\s{0,8}(?:builtins\.)?(?:FileNotFoundError|NotADirectoryError)\b(?:: .{0,300}?(?:No such file or di"
-        r"rectory|Couldn't find"
+        pattern=r"^\s{0,8}(?:builtins\.)?(?:FileNotFoundError"
+        r"|NotADirectoryError)\b(?:: .{0,300}?(?:No such file or directory|Couldn't find"
         r"|not found).{0,4}? ?'?(?P<file>[^':]{1,300}))?|Unable to (?:synchronously )?open file.{0,80}No such file",
         literals=(
             "FileNotFoundError",
@@ -29,9 +29,8 @@ SIGNATURES = (
     Signature(
         id="data_is_there.empty",
         kind=Kind.PRIMARY,
-        pattern=r"num_samples should be a positive integer value, but got num_samples=0|Found no valid file for the cl"
-        r"asses|Couldn't find any "
-        r"class folder|Found 0 (?:files|images) in",
+        pattern=r"num_samples should be a positive integer value, but got num_samples=0"
+        r"|Found no valid file for the classes|Couldn't find any class folder|Found 0 (?:files|images) in",
         literals=(
             "but got num_samples=",
             "Found no valid file for",
@@ -49,9 +48,8 @@ SIGNATURES = (
     Signature(
         id="data_is_there.dataset",
         kind=Kind.PRIMARY,
-        pattern=r"Dataset not found\. You can use download=True|DatasetNotFoundError|Couldn't find a dataset script|Da"
-        r"taset .{1,80} (?:doesn't "
-        r"exist|not found)|Couldn't find '\S{1,200}' on the Hugging Face",
+        pattern=r"Dataset not found\. You can use download=True|DatasetNotFoundError|Couldn't find a dataset script"
+        r"|Dataset .{1,80} (?:doesn't exist|not found)|Couldn't find '\S{1,200}' on the Hugging Face",
         literals=(
             "Dataset not found.",
             "DatasetNotFoundError",
@@ -68,12 +66,11 @@ SIGNATURES = (
     Signature(
         id="data_download",
         kind=Kind.PRIMARY,
-        pattern=r"HTTP Error (?P<status>[45]\d\d)|urlopen error|(?:HTTPError|HfHubHTTPError): (?P<status2>[45]\d\d) |M"
-        r"ax retries exceeded with url|"
-        r"We couldn't connect to 'https?://|LocalEntryNotFoundError|OfflineModeIsEnabled|[Cc]annot (?:reach|find) the "
-        r"(?:requested )?.{0,40}(?:"
-        r"hub|huggingface)|ReadTimeoutError|requests\.exceptions\.\w{1,40}|NewConnectionError|Error downloading|ProxyE"
-        r"rror|GatedRepoError|RepositoryNotFoundError",
+        pattern=r"HTTP Error (?P<status>[45]\d\d)|urlopen error|(?:HTTPError|HfHubHTTPError): (?P<status2>[45]\d\d) "
+        r"|Max retries exceeded with url|We couldn't connect to 'https?://|LocalEntryNotFoundError"
+        r"|OfflineModeIsEnabled|[Cc]annot (?:reach|find) the (?:requested )?.{0,40}(?:hub|huggingface)"
+        r"|ReadTimeoutError|requests\.exceptions\.\w{1,40}|NewConnectionError|Error downloading|ProxyError"
+        r"|GatedRepoError|RepositoryNotFoundError",
         literals=(
             "HTTP Error",
             "urlopen error",
@@ -103,12 +100,10 @@ SIGNATURES = (
     Signature(
         id="data_damaged",
         kind=Kind.PRIMARY,
-        pattern=r"[Ff]ile not found or corrupted|Dataset not found or corrupted|UnidentifiedImageError|cannot identify"
-        r" image file|image file is "
-        r"truncated|broken data stream when reading|BadZipFile|BadGzipFile|Compressed file ended before|Error -3 while"
-        r" decompressing"
-        r"|[Tt]runcated (?:or corrupted|file)|(?:MD5|[Cc]hecksum|hash) (?:mismatch|doesn't match|does not match)|Arrow"
-        r"Invalid|NonMatchingChecksum"
+        pattern=r"[Ff]ile not found or corrupted|Dataset not found or corrupted|UnidentifiedImageError"
+        r"|cannot identify image file|image file is truncated|broken data stream when reading|BadZipFile|BadGzipFile"
+        r"|Compressed file ended before|Error -3 while decompressing|[Tt]runcated (?:or corrupted|file)|(?:MD5"
+        r"|[Cc]hecksum|hash) (?:mismatch|doesn't match|does not match)|ArrowInvalid|NonMatchingChecksum"
         r"|truncated header|ReadError: (?:unexpected end|not a gzip)",
         literals=(
             "ile not found or corrupted",
@@ -143,9 +138,8 @@ SIGNATURES = (
     Signature(
         id="made_twice",
         kind=Kind.PRIMARY,
-        pattern=r"FileExistsError: \[Errno 17\].{0,20}: '?(?P<file>[^']{1,300})|No such file or directory: '.{0,300}tm"
-        r"p-checkpoint|Directory "
-        r"not empty: '.{0,300}(?:checkpoint|tmp)",
+        pattern=r"FileExistsError: \[Errno 17\].{0,20}: '?(?P<file>[^']{1,300})"
+        r"|No such file or directory: '.{0,300}tmp-checkpoint|Directory not empty: '.{0,300}(?:checkpoint|tmp)",
         literals=("FileExistsError: [Errno 17]", "No such file or directory: '", "Directory not empty: '"),
         example="FileExistsError: [Errno 17] File exists: '/data/out/cache'",
         cause="several ranks made, moved or removed the same file or folder at once",
@@ -169,9 +163,8 @@ SIGNATURES = (
     Signature(
         id="samples_differ_in_size",
         kind=Kind.PRIMARY,
-        pattern=r"stack expects each tensor to be equal size|each element in list of batch should be of equal size|Try"
-        r"ing to resize storage that "
-        r"is not resizable",
+        pattern=r"stack expects each tensor to be equal size|each element in list of batch should be of equal size"
+        r"|Trying to resize storage that is not resizable",
         literals=("stack expects each tensor", "each element in list of batch", "Trying to resize storage"),
         example="RuntimeError: stack expects each tensor to be equal size, but got [3, 224, 224] at entry 0 and [1, "
         "224, 224] at entry 1",
@@ -182,8 +175,8 @@ SIGNATURES = (
     Signature(
         id="loader_worker_crashed",
         kind=Kind.PRIMARY,
-        pattern=r"DataLoader worker \(pid.{1,40}\) is killed by signal: (?P<signal>Segmentation fault|Floating point e"
-        r"xception|Illegal instruction)",
+        pattern=r"DataLoader worker \(pid.{1,40}\) is killed by signal: (?P<signal>Segmentation fault"
+        r"|Floating point exception|Illegal instruction)",
         literals=("DataLoader worker (pid",),
         example="RuntimeError: DataLoader worker (pid 4713) is killed by signal: Segmentation fault. ",
         cause="a data loader worker crashed in compiled code ({signal})",
@@ -194,9 +187,8 @@ SIGNATURES = (
     Signature(
         id="data_locked",
         kind=Kind.PRIMARY,
-        pattern=r"unable to lock file|filelock.{0,20}Timeout|The file lock '.{1,200}' could not be acquired|database i"
-        r"s locked|BlockingIOError.{0,80}"
-        r"lock",
+        pattern=r"unable to lock file|filelock.{0,20}Timeout|The file lock '.{1,200}' could not be acquired"
+        r"|database is locked|BlockingIOError.{0,80}lock",
         literals=("unable to lock file", "filelock", "could not be acquired", "database is locked", "BlockingIOError"),
         example="BlockingIOError: [Errno 11] Unable to synchronously open file (unable to lock file, errno = 11)",
         cause="several processes want the same file for themselves, or a lock was left behind",
@@ -207,8 +199,8 @@ SIGNATURES = (
     Signature(
         id="tracker_login",
         kind=Kind.PRIMARY,
-        pattern=r"wandb\.errors\.\S{0,40}(?:UsageError|AuthenticationError|CommError)|api_key not configured|wandb: ER"
-        r"ROR",
+        pattern=r"wandb\.errors\.\S{0,40}(?:UsageError|AuthenticationError|CommError)|api_key not configured"
+        r"|wandb: ERROR",
         literals=("wandb.errors.", "api_key not configured", "wandb: ERROR"),
         example="wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
         cause="the experiment tracker has no login on this host, or cannot be reached",

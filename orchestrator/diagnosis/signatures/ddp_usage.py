@@ -13,8 +13,7 @@ SIGNATURES = (
         pattern=r"Expected to have finished reduction in the prior iteration",
         literals=("Expected to have finished reduction",),
         example="RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. "
-        "This error "
-        "indicates that your module has parameters that were not used in producing loss.",
+        "This error indicates that your module has parameters that were not used in producing loss.",
         cause="some parameters took no part in the loss of a step, and DDP waited for their gradients",
         check="TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters",
         try_this="freeze or remove them, use every output, or DistributedDataParallel(..., "
@@ -31,8 +30,7 @@ SIGNATURES = (
         example="RuntimeError: Expected to mark a variable ready only once. This error is caused by one of the "
         "following reasons",
         cause="a parameter got its gradient twice in one backward pass: activation checkpointing (reentrant), weights "
-        "shared "
-        "across forward calls, or find_unused_parameters=True where nothing is unused",
+        "shared across forward calls, or find_unused_parameters=True where nothing is unused",
         try_this="checkpoint(..., use_reentrant=False), no find_unused_parameters, or static_graph=True",
         source=TORCH_DDP,
         weight=16,
@@ -40,15 +38,12 @@ SIGNATURES = (
     Signature(
         id="model_differs",
         kind=Kind.PRIMARY,
-        pattern=r"DDP expects same model across all ranks, but Rank \d{1,6} has \d{1,9} params, while rank (?P<rank>"
-        r"\d{1,6}) has "
-        r"inconsistent [1-9]|params\[\d{1,9}\] in this process with (?:sizes|strides) |appears not to match (?:sizes|s"
-        r"trides) of the "
-        r"same param",
+        pattern=r"DDP expects same model across all ranks, but Rank \d{1,6} has \d{1,9} params, while rank "
+        r"(?P<rank>\d{1,6}) has inconsistent [1-9]|params\[\d{1,9}\] in this process with (?:sizes|strides) "
+        r"|appears not to match (?:sizes|strides) of the same param",
         literals=("DDP expects same model", "in this process with", "appears not to match"),
         example="RuntimeError: DDP expects same model across all ranks, but Rank 0 has 161 params, while rank 1 has "
-        "inconsistent "
-        "159 params.",
+        "inconsistent 159 params.",
         cause="the ranks built different models: other code, configuration or number of classes",
         check="the code and configuration on each host; what of the model depends on the data of the rank",
         try_this="one copy of the code on all hosts: ddp-orch sync",
@@ -58,11 +53,10 @@ SIGNATURES = (
     Signature(
         id="ddp_device",
         kind=Kind.PRIMARY,
-        pattern=r"DistributedDataParallel device_ids and output_device arguments only work|DistributedDataParallel's i"
-        r"nput module must "
-        r"be on the same type|device_ids can only be None or contain a single element|module must have its parameters "
-        r"and buffers on "
-        r"device|Module and device_ids",
+        pattern=r"DistributedDataParallel device_ids and output_device arguments only work"
+        r"|DistributedDataParallel's input module must be on the same type"
+        r"|device_ids can only be None or contain a single element"
+        r"|module must have its parameters and buffers on device|Module and device_ids",
         literals=(
             "DistributedDataParallel device_ids and",
             "DistributedDataParallel's input module",
@@ -71,8 +65,7 @@ SIGNATURES = (
             "device_ids",
         ),
         example="ValueError: DistributedDataParallel device_ids and output_device arguments only work with "
-        "single-device/multiple-"
-        "device GPU modules or CPU modules, but got device_ids [0]",
+        "single-device/multiple-device GPU modules or CPU modules, but got device_ids [0]",
         cause="device_ids does not fit where the model is",
         try_this="model.to(device) first; device_ids=[LOCAL_RANK] for one GPU a process, none for the CPU",
         source=TORCH_DDP,
@@ -81,9 +74,8 @@ SIGNATURES = (
     Signature(
         id="ddp_nothing_to_train",
         kind=Kind.PRIMARY,
-        pattern=r"DistributedDataParallel is not needed when a module doesn't have any parameters|element 0 of tensors"
-        r" does not require "
-        r"grad|optimizer got an empty parameter list",
+        pattern=r"DistributedDataParallel is not needed when a module doesn't have any parameters"
+        r"|element 0 of tensors does not require grad|optimizer got an empty parameter list",
         literals=("DistributedDataParallel is not needed", "tensors does not require", "got an empty parameter list"),
         example="RuntimeError: DistributedDataParallel is not needed when a module doesn't have any parameters that "
         "require a gradient.",
@@ -95,9 +87,9 @@ SIGNATURES = (
     Signature(
         id="devices_differ",
         kind=Kind.PRIMARY,
-        pattern=r"Expected all tensors to be on the same device|Input type \(torch\.(?:cuda\.)?\w{1,30}\) and weight t"
-        r"ype",
-        literals=("Expected all tensors to be on the same", "and weight type"),
+        pattern=r"Expected all tensors to be on the same device|to have the same device as tensor for argument"
+        r"|Input type \(torch\.(?:cuda\.)?\w{1,30}\) and weight type",
+        literals=("Expected all tensors to be on the same", "to have the same device as tensor", "and weight type"),
         example="RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 "
         "and cuda:1!",
         cause="tensors of one operation are on different devices: often a fixed cuda:0 where the rank's own GPU "
@@ -115,8 +107,7 @@ SIGNATURES = (
         example="RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
         "operation",
         cause="a tensor that the backward pass needs was overwritten; with DDP often because a module with buffers "
-        "(batch norm) "
-        "was called twice before backward",
+        "(batch norm) was called twice before backward",
         try_this="DistributedDataParallel(..., broadcast_buffers=False), or one forward call a backward",
         confirms="torch.autograd.set_detect_anomaly(True)",
         source=TORCH_DDP,
@@ -141,15 +132,16 @@ SIGNATURES = (
         example="ValueError: Default process group has not been initialized, please make sure to call "
         "init_process_group.",
         cause="a collective or DDP was used before init_process_group, or after destroy_process_group",
+        try_this="call init_process_group first, in every process",
         source=TORCH_DISTRIBUTED,
         weight=12,
     ),
     Signature(
         id="invalid_rank",
         kind=Kind.PRIMARY,
-        pattern=r"the new group's rank should be within|[Gg]roup rank is not set|Global rank \d{1,6} is not part of gr"
-        r"oup|world_size.{0,40}"
-        r"(?:not divisible|is not equal)|is not divisible by (?:tensor|pipeline|data)",
+        pattern=r"the new group's rank should be within|[Gg]roup rank is not set"
+        r"|Global rank \d{1,6} is not part of group|world_size.{0,40}(?:not divisible|is not equal)"
+        r"|is not divisible by (?:tensor|pipeline|data)",
         literals=(
             "the new group's rank should",
             "roup rank is not set",
@@ -169,8 +161,7 @@ SIGNATURES = (
         pattern=r"attempt has been made to start a new process before the|freeze_support\(\)",
         literals=("attempt has been made to start a new", "freeze_support()"),
         example="RuntimeError: An attempt has been made to start a new process before the current process has "
-        "finished its "
-        "bootstrapping phase.",
+        "finished its bootstrapping phase.",
         cause='the script starts processes while it is being imported: the line if __name__ == "__main__": is missing',
         try_this='put the start under if __name__ == "__main__":',
         source="https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods",
@@ -204,8 +195,7 @@ SIGNATURES = (
         literals=("in loading state_dict", "Missing key(s) in", "Unexpected key(s) in"),
         example="RuntimeError: Error(s) in loading state_dict for DistributedDataParallel:",
         cause="the checkpoint is of another model, or was saved with (or without) the DDP wrapper, which puts module. "
-        "before each "
-        "name",
+        "before each name",
         try_this="save model.module.state_dict(), and load into the model before it is wrapped",
         source=TORCH_DDP,
         weight=12,
@@ -213,9 +203,9 @@ SIGNATURES = (
     Signature(
         id="checkpoint_damaged",
         kind=Kind.PRIMARY,
-        pattern=r"PytorchStreamReader failed|failed finding central directory|invalid load key|not a ZIP archive|pickl"
-        r"e data was truncated|unexpected EOF, expected "
-        r"\d|storage has wrong (?:byte )?size|SafetensorError|Error while deserializing header",
+        pattern=r"PytorchStreamReader failed|failed finding central directory|invalid load key|not a ZIP archive"
+        r"|pickle data was truncated|unexpected EOF, expected \d|storage has wrong (?:byte )?size|SafetensorError"
+        r"|Error while deserializing header",
         literals=(
             "PytorchStreamReader failed",
             "failed finding central directory",
@@ -229,12 +219,22 @@ SIGNATURES = (
         ),
         example="RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         cause="a checkpoint is not whole: it was cut off while it was written, is being written by another rank, or "
-        "is only a "
-        "pointer of Git LFS",
+        "is only a pointer of Git LFS",
         check="ls -l of the file on each host; head -c 100 FILE",
         try_this="save from rank 0 alone under another name, then rename; load an older one",
         source=_SERIAL,
         weight=13,
+    ),
+    Signature(
+        id="checkpoint_device",
+        kind=Kind.PRIMARY,
+        pattern=r"Attempting to deserialize object on (?:a )?CUDA device",
+        literals=("Attempting to deserialize object on",),
+        example="RuntimeError: Attempting to deserialize object on CUDA device 1 but torch.cuda.device_count() is 1.",
+        cause="a checkpoint was saved on a GPU that this host does not have",
+        try_this='torch.load(..., map_location="cpu")',
+        source=_SERIAL,
+        weight=14,
     ),
     Signature(
         id="checkpoint_weights_only",
@@ -251,9 +251,9 @@ SIGNATURES = (
     Signature(
         id="loss_not_finite",
         kind=Kind.PRIMARY,
-        pattern=r"[Ll]oss is nan, stopping|returned nan values in its 0th output|[Ll]oss (?:is|became) (?:nan|inf|NaN|"
-        r"not finite)|non-finite "
-        r"(?:loss|gradient)|[Cc]urrent loss scale already at minimum|AMP scale.{0,30}(?:minimum|underflow)",
+        pattern=r"[Ll]oss is nan, stopping|returned nan values in its 0th output|[Ll]oss (?:is|became) (?:nan|inf|NaN"
+        r"|not finite)|non-finite (?:loss|gradient)|[Cc]urrent loss scale already at minimum"
+        r"|AMP scale.{0,30}(?:minimum|underflow)",
         literals=(
             "oss is nan",
             "returned nan values",
@@ -282,9 +282,8 @@ SIGNATURES = (
     Signature(
         id="not_contiguous",
         kind=Kind.PRIMARY,
-        pattern=r"Tensors must be (?:contiguous|non-overlapping and dense)|input tensor must be (?:the same size|conti"
-        r"guous)|tensor "
-        r"list must be (?:on the same|distributed)",
+        pattern=r"Tensors must be (?:contiguous|non-overlapping and dense)|input tensor must be (?:the same size"
+        r"|contiguous)|tensor list must be (?:on the same|distributed)",
         literals=(
             "Tensors must be contiguous",
             "Tensors must be non-overlapping",
@@ -300,12 +299,11 @@ SIGNATURES = (
     Signature(
         id="batch_sizes_do_not_fit",
         kind=Kind.PRIMARY,
-        pattern=r"Check batch related parameters|(?:batch|BATCH)[\w -]{0,30}(?:must be (?:a )?multiple of|not (?:a )?m"
-        r"ultiple of|is not divisible by)",
+        pattern=r"Check batch related parameters|(?:batch|BATCH)[\w -]{0,30}(?:must be (?:a )?multiple of"
+        r"|not (?:a )?multiple of|is not divisible by)",
         literals=("Check batch related parameters", "multiple of", "is not divisible by"),
         example="AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu "
-        "* "
-        "gradient_acc_step * world_size 32 != 4 * 1 * 4",
+        "* gradient_acc_step * world_size 32 != 4 * 1 * 4",
         cause="the batch size does not fit the number of processes",
         check="the batch size of the configuration against WORLD_SIZE",
         weight=13,
@@ -313,8 +311,8 @@ SIGNATURES = (
     Signature(
         id="precision_not_supported",
         kind=Kind.PRIMARY,
-        pattern=r"Your setup doesn't support bf16|doesn't support (?:bf16|bfloat16)|\"\w{1,60}\" not implemented for '"
-        r"(?P<dtype>Half|BFloat16)'",
+        pattern=r"Your setup doesn't support bf16|doesn't support (?:bf16|bfloat16)"
+        r"|\"\w{1,60}\" not implemented for '(?P<dtype>Half|BFloat16)'",
         literals=(
             "doesn't support bf16",
             "doesn't support bfloat16",

@@ -103,8 +103,8 @@ SIGNATURES = (
     Signature(
         id="nccl_matches",
         kind=Kind.PRIMARY,
-        pattern=r"Mismatched NCCL version detected|Message truncated : received \d{1,9} bytes instead of|wrong type \d "
-        r"!= \d|[Vv]ersion mismatch.{0,40}NCCL|NCCL.{0,60}[Vv]ersion mismatch",
+        pattern=r"Mismatched NCCL version detected|Message truncated : received \d{1,9} bytes instead of"
+        r"|wrong type \d != \d|[Vv]ersion mismatch.{0,40}NCCL|NCCL.{0,60}[Vv]ersion mismatch",
         literals=("Mismatched NCCL version", "Message truncated : received", "wrong type", "ersion mismatch"),
         example="node-b:4711:4731 [0] misc/socket.cc:50 NCCL WARN Message truncated : received 1024 bytes instead of "
         "256",
@@ -118,13 +118,11 @@ SIGNATURES = (
     Signature(
         id="address_is_own.nccl",
         kind=Kind.PRIMARY,
-        pattern=r"No interface found in the same subnet as remote address|<\d{1,5}> failed ?: Software caused connecti"
-        r"on "
-        r"abort",
+        pattern=r"No interface found in the same subnet as remote address"
+        r"|<\d{1,5}> failed ?: Software caused connection abort",
         literals=("No interface found in the same subnet", "Software caused connection abort"),
         example="node-b:4711:4711 [0] misc/socket.cc:172 NCCL WARN Net : No interface found in the same subnet as "
-        "remote "
-        "address 10.9.8.7<1778>",
+        "remote address 10.9.8.7<1778>",
         cause="this host is behind an address translation (a container's bridge network, WSL, NAT): it announces an "
         "address that its peers cannot reach",
         check="ip -br address here, and the address by which the peers reach this host",
@@ -156,11 +154,9 @@ SIGNATURES = (
         example="node-a:4711:4731 [0] misc/socket.cc:456 NCCL WARN Net : Connect to 10.9.8.7<54263> failed : No route "
         "to host",
         cause="NCCL cannot connect to {peer} port {port}: {error}. A firewall between the hosts lets not all TCP "
-        "ports pass, "
-        "or that process is gone",
+        "ports pass, or that process is gone",
         not_this="that ssh and the rendezvous port work does not help: NCCL listens on ports that the kernel picks; "
-        "'No route "
-        "to host' for a host that answers ssh is a firewall's rejection",
+        "'No route to host' for a host that answers ssh is a firewall's rejection",
         check="ddp-orch preflight --only hosts_reach_each_other; sysctl net.ipv4.ip_local_port_range",
         try_this="let the hosts reach each other on all TCP ports (ufw allow from SUBNET; firewalld: trusted zone)",
         check_before="hosts_reach_each_other",
@@ -171,13 +167,11 @@ SIGNATURES = (
     Signature(
         id="hosts_reach_each_other.nccl_retries",
         kind=Kind.PRIMARY,
-        pattern=r"connect to (?P<peer>[\w.:%-]{2,80})<(?P<port>\d{1,5})> returned (?P<error>[^,]{1,60}), exceeded erro"
-        r"r "
-        r"retry count",
+        pattern=r"connect to (?P<peer>[\w.:%-]{2,80})<(?P<port>\d{1,5})> returned (?P<error>[^,]{1,60}), exceeded "
+        r"error retry count",
         literals=("exceeded error retry count",),
         example="NCCL WARN ncclOsSocketPollConnect: connect to 10.9.8.7<54263> returned Connection refused, exceeded "
-        "error "
-        "retry count after 35 attempts",
+        "error retry count after 35 attempts",
         cause="NCCL cannot connect to {peer} port {port}: {error}, after about a minute of attempts",
         check="ddp-orch preflight --only hosts_reach_each_other; sysctl net.ipv4.ip_local_port_range",
         try_this="let the hosts reach each other on all TCP ports (ufw allow from SUBNET; firewalld: trusted zone)",
@@ -188,14 +182,12 @@ SIGNATURES = (
     Signature(
         id="hosts_reach_each_other.nccl_attempt",
         kind=Kind.CONTRIBUTING,
-        pattern=r"Call to connect (?:returned|failed ?:?) ?(?P<error>Connection refused|No route to host|Connection ti"
-        r"med "
-        r"out|Network is unreachable)|connect to .{2,90} returned (?P<error2>[^,]{1,60}), retrying",
+        pattern=r"Call to connect (?:returned|failed ?:?) ?(?P<error>Connection refused|No route to host"
+        r"|Connection timed out|Network is unreachable)|connect to .{2,90} returned (?P<error2>[^,]{1,60}), retrying",
         literals=("Call to connect", "connect to"),
         example="node-a:4711:4731 [0] NCCL INFO Call to connect returned Connection refused, retrying",
         cause="NCCL cannot connect to a process: {error}. A firewall (also one on the host itself), or an address "
-        "that is "
-        "not the peer's",
+        "that is not the peer's",
         not_this="a few such lines at the start, with success after them, are normal",
         check="ddp-orch preflight --only hosts_reach_each_other",
         try_this="let the hosts reach each other, and themselves, on all TCP ports",
@@ -235,8 +227,7 @@ SIGNATURES = (
         pattern=r"WARN .{0,40}Socket creation failed",
         literals=("Socket creation failed",),
         example="node-a:4711:4711 [0] include/socket.h:311 NCCL WARN Socket creation failed : Address family not "
-        "supported by "
-        "protocol",
+        "supported by protocol",
         cause="NCCL found no interface with an address that it can use, as in a container without a network",
         check="ip -br address, where the workers run",
         try_this="docker run --network=host",
@@ -247,9 +238,8 @@ SIGNATURES = (
     Signature(
         id="nccl_cannot_bind",
         kind=Kind.PRIMARY,
-        pattern=r"NCCL WARN .{0,60}(?:Call to bind|bind\(\)?).{0,40}failed.{0,4}(?P<error>Address already in use|Canno"
-        r"t "
-        r"assign requested address|Permission denied)|NCCL WARN Call to (?:socket|listen) failed",
+        pattern=r"NCCL WARN .{0,60}(?:Call to bind|bind\(\)?).{0,40}failed.{0,4}(?P<error>Address already in use"
+        r"|Cannot assign requested address|Permission denied)|NCCL WARN Call to (?:socket|listen) failed",
         literals=("Call to bind", "bind()", "Call to socket failed", "Call to listen failed"),
         example="node-a:4711:4711 [0] include/socket.h:333 NCCL WARN Call to bind failed : Address already in use",
         cause="NCCL could not listen on this host: {error}. No port is free, or the address belongs to no interface "
@@ -261,9 +251,8 @@ SIGNATURES = (
     Signature(
         id="room.shared_memory",
         kind=Kind.PRIMARY,
-        pattern=r"posix_fallocate failed|Error while creating shared memory segment|failed to extend /dev/shm|/dev/shm"
-        r"/\S{0,"
-        r"120}.{0,80}No space left on device|ncclShmOpen.{0,120}No space left",
+        pattern=r"posix_fallocate failed|Error while creating shared memory segment|failed to extend /dev/shm"
+        r"|/dev/shm/\S{0,120}.{0,80}No space left on device|ncclShmOpen.{0,120}No space left",
         literals=(
             "posix_fallocate failed",
             "creating shared memory segment",
@@ -285,12 +274,11 @@ SIGNATURES = (
     Signature(
         id="shared_memory_not_shared",
         kind=Kind.PRIMARY,
-        pattern=r"Error while attaching to shared memory segment|shm_open.{0,80}No such file|ncclShmOpen.{0,120}No suc"
-        r"h file",
+        pattern=r"Error while attaching to shared memory segment|shm_open.{0,80}No such file"
+        r"|ncclShmOpen.{0,120}No such file",
         literals=("attaching to shared memory segment", "shm_open", "ncclShmOpen"),
         example="NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-Ab3dE (size 9637888), error: "
-        "No such "
-        "file or directory (2)",
+        "No such file or directory (2)",
         cause="ranks that NCCL takes for neighbours on one host do not see the same /dev/shm: they are in separate "
         "containers, or systemd removed its files at a logout",
         check="grep RemoveIPC /etc/systemd/logind.conf; whether each rank has its own container",
@@ -301,16 +289,13 @@ SIGNATURES = (
     Signature(
         id="duplicate_gpu",
         kind=Kind.PRIMARY,
-        pattern=r"Duplicate GPU detected ?: rank (?P<rank>\d{1,6}) and rank (?P<other>\d{1,6})|Multiple [Rr]anks are u"
-        r"sing "
-        r"the same GPU",
+        pattern=r"Duplicate GPU detected ?: rank (?P<rank>\d{1,6}) and rank (?P<other>\d{1,6})"
+        r"|Multiple [Rr]anks are using the same GPU",
         literals=("Duplicate GPU detected", "Multiple Ranks are using the same", "Multiple ranks are using the same"),
         example="node-a:4711:4711 [0] init.cc:1250 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA "
-        "device "
-        "1000",
+        "device 1000",
         cause="two ranks use one GPU: the script does not choose its device by LOCAL_RANK, or there are more "
-        "processes than "
-        "GPUs",
+        "processes than GPUs",
         check="torch.cuda.set_device in the script; nvidia-smi -L and --nproc-per-node on that host",
         try_this="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything else on the GPU",
         check_before="script_fits",
@@ -334,16 +319,13 @@ SIGNATURES = (
     Signature(
         id="fabric_manager.multicast",
         kind=Kind.PRIMARY,
-        pattern=r"Failed to bind NVLink SHARP|error in the Fabric Manager or NVSwitch|cuMulticast\w{1,30}.{0,80}(?:fai"
-        r"led|"
-        r"error)|transport/nvls\.cc:\d{1,5} NCCL WARN Cuda failure",
+        pattern=r"Failed to bind NVLink SHARP|error in the Fabric Manager or NVSwitch"
+        r"|cuMulticast\w{1,30}.{0,80}(?:failed|error)|transport/nvls\.cc:\d{1,5} NCCL WARN Cuda failure",
         literals=("Failed to bind NVLink SHARP", "Fabric Manager or NVSwitch", "cuMulticast", "transport/nvls.cc"),
         example="transport/nvls.cc:156 NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 "
-        ": CUDA "
-        "error 401 'the operation cannot be performed in the present state'",
+        ": CUDA error 401 'the operation cannot be performed in the present state'",
         cause="the switches between this host's GPUs (NVSwitch) are not in order: the fabric manager was restarted "
-        "under way, "
-        "has another version than the driver, or the host runs in a partition",
+        "under way, has another version than the driver, or the host runs in a partition",
         check="systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric",
         try_this="stop all GPU work and restart nvidia-fabricmanager, then the host",
         confirms="NCCL_NVLS_ENABLE=0: if it works then, the switches were it",
@@ -367,10 +349,11 @@ SIGNATURES = (
     Signature(
         id="peer_to_peer.iommu",
         kind=Kind.CONTRIBUTING,
-        pattern=r"Missing \"iommu=pt\" from kernel command line|Your system is running with IOMMU|PCIe? ACS.{0,40}enab"
-        r"led",
-        literals=("iommu=pt", "running with IOMMU", "ACS"),
-        example='init.cc:179 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!',
+        pattern=r"Missing \"iommu=pt\" from kernel command line|Your system is running with IOMMU"
+        r"",
+        literals=("iommu=pt", "running with IOMMU"),
+        example='init.cc:179 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system '
+        "instablity or hang!",
         cause="the IOMMU stands between the GPUs of this host, and copies from card to card may hang",
         check="cat /proc/cmdline; ls /sys/class/iommu; sudo lspci -vvv | grep ACSCtl",
         try_this="iommu=pt or off on the kernel's command line, ACS off in the BIOS",
@@ -396,9 +379,8 @@ SIGNATURES = (
     Signature(
         id="nccl_network_plugin",
         kind=Kind.PRIMARY,
-        pattern=r"NCCL WARN .{0,40}(?:Failed to initialize any NET plugin|NET/OFI .{0,80}(?:failed|[Ee]rror|No eligibl"
-        r"e "
-        r"providers)|[Nn]etwork .{1,30} not found)",
+        pattern=r"NCCL WARN .{0,40}(?:Failed to initialize any NET plugin|NET/OFI .{0,80}(?:failed|[Ee]rror"
+        r"|No eligible providers)|[Nn]etwork .{1,30} not found)",
         literals=("Failed to initialize any NET plugin", "NET/OFI", " not found"),
         example="node-a:4711:4711 [0] net.cc:250 NCCL WARN Error: network IBext not found.",
         cause="the network plugin that NCCL was told to use (NCCL_NET, NCCL_NET_PLUGIN) is not there or does not start",

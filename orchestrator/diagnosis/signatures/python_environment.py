@@ -35,12 +35,11 @@ SIGNATURES = (
     Signature(
         id="torch_family_fits",
         kind=Kind.PRIMARY,
-        pattern=r"undefined symbol: ?(?P<symbol>_Z\w{1,300}|\w{0,40}(?:torch|c10|at)\w{0,100})|operator torchvision::n"
-        r"ms does not exist|partially "
-        r"initialized module 'torchvision' has no attribute|torch.{0,80}was compiled (?:against|with) .{0,60}(?:differ"
-        r"ent|but)|Couldn't load "
-        r"custom C\+\+ ops|PyTorch and torchvision (?:versions )?.{0,40}(?:mismatch|incompatible)|has different CUDA ("
-        r"?:major )?versions",
+        pattern=r"undefined symbol: ?(?P<symbol>_Z\w{1,300}|\w{0,40}(?:torch|c10|at)\w{0,100})"
+        r"|operator torchvision::nms does not exist|partially initialized module 'torchvision' has no attribute"
+        r"|torch.{0,80}was compiled (?:against|with) .{0,60}(?:different|but)|Couldn't load custom C\+\+ ops"
+        r"|PyTorch and torchvision (?:versions )?.{0,40}(?:mismatch|incompatible)"
+        r"|has different CUDA (?:major )?versions",
         literals=(
             "undefined symbol:",
             "torchvision::nms does not exist",
@@ -72,8 +71,8 @@ SIGNATURES = (
     Signature(
         id="numpy_does_not_fit",
         kind=Kind.PRIMARY,
-        pattern=r"numpy\.core\.multiarray failed to import|numpy\._core.{0,60}(?:No module|failed)|numpy\.dtype size c"
-        r"hanged|Numpy is not available",
+        pattern=r"numpy\.core\.multiarray failed to import|numpy\._core.{0,60}(?:No module|failed)"
+        r"|numpy\.dtype size changed|Numpy is not available",
         literals=("multiarray failed to import", "numpy._core", "numpy.dtype size changed", "Numpy is not available"),
         example="RuntimeError: Numpy is not available",
         cause="numpy is of another major version than what a package was built for, or is missing",
@@ -85,10 +84,9 @@ SIGNATURES = (
     Signature(
         id="versions_differ",
         kind=Kind.PRIMARY,
-        pattern=r"cannot import name '(?P<name>\w{1,80})' from (?:partially initialized module )?'(?P<module>[\w.]{1,1"
-        r"00})'|module '(?P<of>[\w.]{1,80}"
-        r")' has no attribute '(?P<attribute>\w{1,80})'|requires? .{1,40} but (?:found|you have) |is required for a "
-        r"normal functioning",
+        pattern=r"cannot import name '(?P<name>\w{1,80})' from (?:partially initialized module "
+        r")?'(?P<module>[\w.]{1,100})'|module '(?P<of>[\w.]{1,80})' has no attribute '(?P<attribute>\w{1,80})'"
+        r"|requires? .{1,40} but (?:found|you have) |is required for a normal functioning",
         literals=("cannot import name", "has no attribute", " but found", " but you have ", "for a normal functioning"),
         example="ImportError: cannot import name 'packaging' from 'pkg_resources' "
         "(/opt/venv/lib/pkg_resources/__init__.py)",
@@ -112,9 +110,10 @@ SIGNATURES = (
     Signature(
         id="compiler_missing",
         kind=Kind.PRIMARY,
-        pattern=r"detected CUDA version .{1,20} mismatches|cannot find -lcuda|Error building extension '(?P<name>[\w-]"
-        r"{1,60})'|Ninja is required to load C\+\+|CUDA_HOME environment variable is not set|Failed "
-        r"to find C compiler|nvcc.{0,20}not found|Python\.h: No such file",
+        pattern=r"detected CUDA version .{1,20} mismatches|cannot find -lcuda"
+        r"|Error building extension '(?P<name>[\w-]{1,60})'|Ninja is required to load C\+\+"
+        r"|CUDA_HOME environment variable is not set|Failed to find C compiler|nvcc.{0,20}not found"
+        r"|Python\.h: No such file",
         literals=(
             "detected CUDA version",
             "cannot find -l",

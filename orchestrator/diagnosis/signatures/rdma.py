@@ -8,8 +8,8 @@ SIGNATURES = (
     Signature(
         id="rdma_usable.memlock",
         kind=Kind.PRIMARY,
-        pattern=r"ibv_(?:reg_mr|create_cq|create_qp|create_srq|alloc_pd)\w{0,12}.{0,60}(?:Cannot allocate memory|errno"
-        r" 12\b)",
+        pattern=r"ibv_(?:reg_mr|create_cq|create_qp|create_srq|alloc_pd)\w{0,12}.{0,60}(?:Cannot allocate memory"
+        r"|errno 12\b)",
         literals=("ibv_reg_mr", "ibv_create_", "ibv_alloc_pd"),
         example="misc/ibvwrap.cc:262 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
         cause="the shell that started the workers may not lock enough memory for InfiniBand (ulimit -l)",
@@ -40,11 +40,9 @@ SIGNATURES = (
         pattern=r"Got completion (?:from peer (?P<peer>[^\s<]{1,80})<\d{1,5}> )?with (?:error|status=) ?12\b",
         literals=("Got completion",),
         example="transport/net_ib.cc:1120 NCCL WARN NET/IB : Got completion from peer 10.9.8.7<40001> with status=12 "
-        "opcode=1 "
-        "len=0 vendor err 129",
+        "opcode=1 len=0 vendor err 129",
         cause="packets over InfiniBand or RoCE do not reach the peer (retries exceeded): another GID, VLAN or fabric, "
-        "or a "
-        "port that does not lead there",
+        "or a port that does not lead there",
         check="show_gids, ibv_devinfo -v on both hosts; which devices 'NET/IB : Using' lists",
         try_this="NCCL_IB_GID_INDEX=3 for RoCE v2, NCCL_IB_HCA=DEVICE for those in the same network, or "
         "NCCL_IB_DISABLE=1",
@@ -57,8 +55,8 @@ SIGNATURES = (
     Signature(
         id="rdma_usable.completion",
         kind=Kind.PRIMARY,
-        pattern=r"Got completion (?:from peer (?P<peer>[^\s<]{1,80})<\d{1,5}> )?with (?:error|status=) ?(?P<status>\d{"
-        r"1,3})\b",
+        pattern=r"Got completion (?:from peer (?P<peer>[^\s<]{1,80})<\d{1,5}> )?with (?:error"
+        r"|status=) ?(?P<status>\d{1,3})\b",
         literals=("Got completion",),
         example="transport/net_ib.cc:796 NCCL WARN NET/IB : Got completion with error 11, opcode 0, len 0, vendor err "
         "137",
@@ -77,8 +75,7 @@ SIGNATURES = (
         literals=("Call to ibv_",),
         example="misc/ibvwrap.cc:252 NCCL WARN Call to ibv_reg_mr failed",
         cause="the InfiniBand or RoCE card refused a call ({call}); for ibv_reg_mr and ibv_create_* most often the "
-        "limit of locked "
-        "memory (ulimit -l)",
+        "limit of locked memory (ulimit -l)",
         check="ulimit -l; ibv_devinfo; lsmod | grep peermem",
         try_this="memlock unlimited, or NCCL_IB_DISABLE=1 to go on over sockets",
         confirms="NCCL_IB_DISABLE=1",
@@ -101,8 +98,7 @@ SIGNATURES = (
         ),
         example="misc/ibvwrap.cc:300 NCCL WARN Call to ibv_modify_qp failed with error Connection timed out",
         cause="the connection over InfiniBand or RoCE could not be set up: a GID that the peer's network does not "
-        "know, "
-        "unequal MTU, or a port that is down",
+        "know, unequal MTU, or a port that is down",
         check="ibv_devinfo and show_gids on both hosts",
         try_this="NCCL_IB_GID_INDEX=3 for RoCE v2, NCCL_IB_HCA=DEVICE, or NCCL_IB_DISABLE=1",
         confirms="NCCL_IB_GID_INDEX, then NCCL_IB_DISABLE=1",
@@ -113,9 +109,8 @@ SIGNATURES = (
     Signature(
         id="rdma_usable.port_down",
         kind=Kind.PRIMARY,
-        pattern=r"Got (?:fatal )?async (?:fatal )?event ?: ?(?:port error|.{0,40}(?:PORT_ERR|fatal))|IBV_EVENT_(?:PORT"
-        r"_ERR|DEVICE_"
-        r"FATAL|QP_FATAL)",
+        pattern=r"Got (?:fatal )?async (?:fatal )?event ?: ?(?:port error|.{0,40}(?:PORT_ERR|fatal))"
+        r"|IBV_EVENT_(?:PORT_ERR|DEVICE_FATAL|QP_FATAL)",
         literals=("async event", "async fatal event", "IBV_EVENT_"),
         example="transport/net_ib.cc:101 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error",
         cause="a port of the InfiniBand or RoCE card went down while the run was at work",

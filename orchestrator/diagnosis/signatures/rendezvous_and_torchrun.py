@@ -9,9 +9,8 @@ SIGNATURES = (
         id="port_is_free",
         kind=Kind.PRIMARY,
         pattern=r"(?:[:\]](?P<port>\d{2,5}) \(errno: 98\b|\bport: (?P<port2>\d{1,5}), useIpv6: \w{1,5}, code: -98\b"
-        r"|EADDRINUSE|(?:errno|Errno) 98\b|but another process is utilizing it|^(?!.{0,200}(?:NCCL|pair\.cc)).{0,300}["
-        r"Aa]ddress already"
-        r" in use)",
+        r"|EADDRINUSE|(?:errno|Errno) 98\b|but another process is utilizing it|^(?!.{0,200}(?:NCCL"
+        r"|pair\.cc)).{0,300}[Aa]ddress already in use)",
         literals=(
             "errno:",
             "useIpv",
@@ -23,14 +22,14 @@ SIGNATURES = (
         example="The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, "
         "code: -98, name: EADDRINUSE, message: address already in use",
         cause="the rendezvous port {port} is taken on this host, by another run, by one that was left behind, or by "
-        "the "
-        "script itself where it starts a store of its own",
+        "the script itself where it starts a store of its own",
         not_this="no firewall: the port could not even be listened on",
         check="ss -ltnp 'sport = :{port}'",
         try_this="end what holds the port, or choose another: --master-port",
         check_before="port_is_free",
         known_for="torch 1.9 to 2.14, both stores (errno 98 and libuv's code -98)",
         weight=30,
+        source="measured",
     ),
     Signature(
         id="port_not_allowed",
@@ -47,8 +46,8 @@ SIGNATURES = (
     Signature(
         id="master_address_not_own",
         kind=Kind.PRIMARY,
-        pattern=r"(?:failed to (?:bind|listen).{0,120}errno: 99\b|useIpv6: \w{1,5}, code: -99\b|EADDRNOTAVAIL|\[Errno "
-        r"99\])",
+        pattern=r"(?:failed to (?:bind|listen).{0,120}errno: 99\b|useIpv6: \w{1,5}, code: -99\b|EADDRNOTAVAIL"
+        r"|\[Errno 99\])",
         literals=("failed to bind", "failed to listen", "useIpv", "EADDRNOTAVAIL", "[Errno 99]"),
         example="The server socket has failed to bind to 10.9.8.7:29500 (errno: 99 - Cannot assign requested address).",
         cause="the first host was told to listen on an address that none of its interfaces has",
@@ -71,11 +70,11 @@ SIGNATURES = (
     Signature(
         id="port_is_reachable",
         kind=Kind.PRIMARY,
-        pattern=r"client socket has timed out after \d{1,9} ?m?s while trying to connect to \((?P<peer>[^,()]{1,100}), "
-        r"(?P<port>\d{1,5})\)|failed to connect to any network address of \((?P<peer2>[^,()]{1,100}), \d{1,5}\)"
-        r"|Timed out while trying to connect to \[?(?P<peer3>[\w.:-]{1,100})\]?|connect\(\) timed out\. Original timeo"
-        r"ut|^RuntimeError: Connection "
-        r"(?:refused|timed out)\s{0,4}$|^RuntimeError: No route to host",
+        pattern=r"client socket has timed out after \d{1,9} ?m?s while trying to connect to "
+        r"\((?P<peer>[^,()]{1,100}), (?P<port>\d{1,5})\)|failed to connect to any network address of "
+        r"\((?P<peer2>[^,()]{1,100}), \d{1,5}\)|Timed out while trying to connect to \[?(?P<peer3>[\w.:-]{1,100})\]?"
+        r"|connect\(\) timed out\. Original timeout|^RuntimeError: Connection (?:refused|timed out)\s{0,4}$"
+        r"|^RuntimeError: No route to host",
         literals=(
             "client socket has timed out",
             "failed to connect to any network",
@@ -115,9 +114,9 @@ SIGNATURES = (
     Signature(
         id="name_unknown",
         kind=Kind.PRIMARY,
-        pattern=r"(?:gai error: -\d|(?<!ssh: )Could not resolve host(?!name)|error encountered when getting address in"
-        r"fo"
-        r"|gaierror: \[Errno -?\d{1,2}\]|getaddrinfo.{0,80}(?:not known|failure in name)|host not found: )",
+        pattern=r"(?:gai error: -\d|(?<!ssh: )Could not resolve host(?!name)"
+        r"|error encountered when getting address info|gaierror: \[Errno -?\d{1,2}\]|getaddrinfo.{0,80}(?:not known"
+        r"|failure in name)|host not found: )",
         literals=(
             "gai error",
             "Could not resolve host",
@@ -127,8 +126,7 @@ SIGNATURES = (
             "host not found:",
         ),
         example="[W socket.cpp:558] [c10d] The IPv6 network addresses of (node-a, 29500) cannot be retrieved (gai "
-        "error: "
-        "-2 - Name or service not known).",
+        "error: -2 - Name or service not known).",
         cause="a host's name is not known here: no entry in /etc/hosts, and no name server knows it or answers",
         check="getent ahosts NAME on each host",
         try_this="use addresses, or add the names to /etc/hosts on all hosts",
@@ -146,6 +144,7 @@ SIGNATURES = (
         check="time getent hosts ADDRESS",
         try_this='RES_OPTIONS="timeout:1 attempts:1", or names of the peers in /etc/hosts',
         check_before="names_answer_fast",
+        source="measured",
     ),
     Signature(
         id="port_is_free.other_program",
@@ -159,12 +158,13 @@ SIGNATURES = (
         try_this="choose another port: --master-port",
         check_before="port_is_free",
         weight=12,
+        source="measured",
     ),
     Signature(
         id="hosts_missing",
         kind=Kind.PRIMARY,
-        pattern=r"Timed out after \d{1,7} seconds waiting for clients\. (?P<joined>\d{1,5})/(?P<wanted>\d{1,5}) client"
-        r"s",
+        pattern=r"Timed out after \d{1,7} seconds waiting for clients\. (?P<joined>\d{1,5})/(?P<wanted>\d{1,5}) "
+        r"clients",
         literals=("seconds waiting for clients",),
         example="torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. 1/2 clients "
         "joined.",
@@ -174,6 +174,7 @@ SIGNATURES = (
         try_this="start all hosts with the same flags, or let ddp-orch do it",
         check_before="port_is_reachable",
         weight=8,
+        source="measured",
     ),
     Signature(
         id="rendezvous_timeout",
@@ -191,16 +192,16 @@ SIGNATURES = (
     Signature(
         id="rendezvous_flags_differ",
         kind=Kind.PRIMARY,
-        pattern=r"wait timeout after \d{1,9} ?ms, keys: /(?P<rdzv_id>[^/\s]{1,80})/torchelastic/"
-        r"(?:assigned_ranks|role_info)/",
+        pattern=r"wait timeout after \d{1,9} ?ms, keys: /(?P<rdzv_id>[^/\s]{1,80})/torchelastic/(?:assigned_ranks"
+        r"|role_info)/",
         literals=("wait timeout after",),
         example="torch.distributed.DistStoreError: wait timeout after 900000ms, keys: /none/torchelastic/role_info/1",
         cause="hosts met at the rendezvous and did not find each other there: --rdzv-id, --node-rank or --nnodes "
-        "differ "
-        "(two with one node rank, or a store that belongs to another run)",
+        "differ (two with one node rank, or a store that belongs to another run)",
         check="the key in this line on each host: the id is its first part, the rank its last",
         try_this="one --rdzv-id for all, node ranks 0 to N-1, the same --nnodes",
         weight=6,
+        source="measured",
     ),
     Signature(
         id="rendezvous_store_unreachable",
@@ -208,8 +209,7 @@ SIGNATURES = (
         pattern=r"connection to the C10d store has failed|RendezvousConnectionError",
         literals=("connection to the C10d store", "RendezvousConnectionError"),
         example="torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store "
-        "has "
-        "failed. See inner exception for details.",
+        "has failed. See inner exception for details.",
         cause="the store of the rendezvous could not be reached, or no longer: it lives in torchrun on one host",
         check="the first error on the host that holds the store; with many hosts, ulimit -n and net.core.somaxconn "
         "there",
@@ -231,12 +231,11 @@ SIGNATURES = (
     Signature(
         id="rendezvous_endpoint_wrong",
         kind=Kind.PRIMARY,
-        pattern=r"(?:rendezvous endpoint|endpoint URL).{0,80}(?:must|should) (?:be|have)|port number of the "
-        r".{0,40}endpoint",
+        pattern=r"(?:rendezvous endpoint|endpoint URL).{0,80}(?:must|should) (?:be|have)"
+        r"|port number of the .{0,40}endpoint",
         literals=("endpoint",),
         example="ValueError: The port number of the rendezvous endpoint '10.9.8.7:abc' must be an integer between 0 "
-        "and "
-        "65536.",
+        "and 65536.",
         cause="--rdzv-endpoint is no HOST:PORT",
         try_this="--rdzv-endpoint HOST:29500",
         source=TORCH_RUN,
@@ -294,7 +293,8 @@ SIGNATURES = (
         id="memory.killed",
         kind=Kind.PRIMARY,
         pattern=r"exitcode\s{0,4}: -9\b|Signal 9 \(SIGKILL\)|Signals\.SIGKILL|exit(?:ed with)? ?code (?:137|-9)\b"
-        r"|killed by signal: Killed|return code = -9\b|line \d{1,6}: {1,4}\d{1,9} Killed\b|^Killed\s{0,4}$",
+        r"|killed by signal: Killed|return code = -9\b|line \d{1,6}: {1,4}\d{1,9} Killed\b|^Killed\s{0,4}$"
+        r"|exited on signal 9\b",
         literals=(
             "exitcode",
             "(SIGKILL)",
@@ -304,10 +304,10 @@ SIGNATURES = (
             "killed by signal",
             "return code =",
             "Killed",
+            "exited on signal",
         ),
         example="E1103 12:00:01.000000 4711 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: "
-        "-9) "
-        "local_rank: 0 (pid: 4712) of binary: /usr/bin/python3",
+        "-9) local_rank: 0 (pid: 4712) of binary: /usr/bin/python3",
         cause="a worker was killed from outside (SIGKILL), nearly always by the kernel because the host's memory ran "
         "out",
         not_this="no CUDA out of memory: this is the host's own memory",
@@ -320,9 +320,8 @@ SIGNATURES = (
     Signature(
         id="segmentation_fault",
         kind=Kind.PRIMARY,
-        pattern=r"exitcode\s{0,4}: -11\b|Signals?\.?SIGSEGV|Signal 11 \(SIGSEGV\)|Segmentation fault|SIGSEGV|return co"
-        r"de = -11\b|double free or "
-        r"corruption|free\(\): invalid|corrupted size vs\. prev_size|malloc\(\): ",
+        pattern=r"exitcode\s{0,4}: -11\b|Signals?\.?SIGSEGV|Signal 11 \(SIGSEGV\)|Segmentation fault|SIGSEGV"
+        r"|return code = -11\b|double free or corruption|free\(\): invalid|corrupted size vs\. prev_size|malloc\(\): ",
         literals=(
             "exitcode",
             "SIGSEGV",
@@ -335,8 +334,7 @@ SIGNATURES = (
         ),
         example="subprocess.CalledProcessError: Command '['python3', 'train.py']' died with <Signals.SIGSEGV: 11>.",
         cause="compiled code crashed in a worker (segmentation fault): usually a library that was built for another "
-        "torch "
-        "or CUDA",
+        "torch or CUDA",
         check="PYTHONFAULTHANDLER=1 shows the Python line; pip list | grep -i 'torch\\|nccl\\|cuda'",
         try_this="reinstall torch, torchvision and extensions as one matching set",
         check_before="torch_family_fits",
@@ -348,8 +346,8 @@ SIGNATURES = (
         kind=Kind.PRIMARY,
         pattern=r"exitcode\s{0,4}: -7\b|Signals?\.?SIGBUS|Signal 7 \(SIGBUS\)|[Uu]nexpected bus error|\bBus error\b",
         literals=("exitcode", "SIGBUS", "bus error", "Bus error"),
-        example="ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory "
-        "(shm).",
+        example="ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared "
+        "memory (shm).",
         cause="shared memory (/dev/shm) is full: a process that wrote there was ended with a bus error",
         check="df -h /dev/shm; ls -l /dev/shm",
         try_this="a larger /dev/shm (docker: --shm-size=8g or --ipc=host), or fewer data loader workers",
@@ -393,8 +391,8 @@ SIGNATURES = (
     Signature(
         id="script_arguments",
         kind=Kind.PRIMARY,
-        pattern=r"^\S{1,120}: error: (?:unrecognized arguments|the following arguments are required|argument ["
-        r"\w/, -]{1,80}:)",
+        pattern=r"^\S{1,120}: error: (?:unrecognized arguments|the following arguments are required"
+        r"|argument [\w/, -]{1,80}:)",
         literals=(": error: ",),
         example="train.py: error: the following arguments are required: --data",
         cause="the script refuses its command line",
@@ -404,8 +402,8 @@ SIGNATURES = (
     Signature(
         id="not_started_by_torchrun",
         kind=Kind.PRIMARY,
-        pattern=r"environment variable (?P<name>[A-Z_]{1,40}) expected, but not set"
-        r"|KeyError: '(?P<name2>LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|LOCAL_WORLD_SIZE)'",
+        pattern=r"environment variable (?P<name>[A-Z_]{1,40}) expected, but not set|KeyError: '(?P<name2>LOCAL_RANK"
+        r"|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|LOCAL_WORLD_SIZE)'",
         literals=("expected, but not set", "KeyError: '"),
         example="ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
         "expected, but not set",
@@ -430,9 +428,9 @@ SIGNATURES = (
     Signature(
         id="another_count_of_ranks",
         kind=Kind.PRIMARY,
-        pattern=r"mismatch in rank count from procs|rank \(?\d{1,6}\)? should be (?:within|in) the|Invalid rank \d{1,6"
-        r"}, "
-        r"rank should be|more than once.{0,20}ranks received|rank \d{1,6} of \d{1,6} ranks.{0,60}already checked in",
+        pattern=r"mismatch in rank count from procs|rank \(?\d{1,6}\)? should be (?:within|in) the"
+        r"|Invalid rank \d{1,6}, rank should be|more than once.{0,20}ranks received"
+        r"|rank \d{1,6} of \d{1,6} ranks.{0,60}already checked in",
         literals=("mismatch in rank count", "should be within the", "should be in the", "more than once", "checked in"),
         example="bootstrap.cc:231 NCCL WARN Bootstrap Root : mismatch in rank count from procs 4 : 8",
         cause="the processes do not agree on how many they are, or two have one number",

@@ -14,8 +14,8 @@ SIGNATURES = (
     Signature(
         id="gloo_peer_gone",
         kind=Kind.SECONDARY,
-        pattern=r"(?:pair\.cc|gloo|Gloo).{0,200}Connection (?:closed|reset) by peer(?: \[?(?P<peer>[\w.:%-]{1,60}?)\]?"
-        r":\d{1,5}\b)?",
+        pattern=r"(?:pair\.cc|gloo|Gloo).{0,200}Connection (?:closed"
+        r"|reset) by peer(?: \[?(?P<peer>[\w.:%-]{1,60}?)\]?:\d{1,5}\b)?",
         literals=("Connection closed by peer", "Connection reset by peer"),
         example="RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer "
         "[10.9.8.7]:28048",
@@ -42,14 +42,13 @@ SIGNATURES = (
     Signature(
         id="nccl_reset",
         kind=Kind.SECONDARY,
-        pattern=r"Call to (?:recv|send|recvmsg|read|write)(?: from \S{1,80})? (?:failed|returned).{0,4}(?:Connection r"
-        r"eset by peer|Broken "
-        r"pipe|Connection timed out)|socketProgress.{0,80}Connection reset",
+        pattern=r"Call to (?:recv|send|recvmsg|read|write)(?: from \S{1,80})? (?:failed"
+        r"|returned).{0,4}(?:Connection reset by peer|Broken pipe|Connection timed out)"
+        r"|socketProgress.{0,80}Connection reset",
         literals=("Call to recv", "Call to send", "Call to read", "Call to write", "socketProgress"),
         example="node-a:4711:4731 [0] include/socket.h:390 NCCL WARN Call to recv failed : Connection reset by peer",
         cause="a connection between two hosts was cut in the middle of the work: the process at its other end was "
-        "ended, or "
-        "the network in between (an overlay, a firewall's idle time, a flaky link) dropped it",
+        "ended, or the network in between (an overlay, a firewall's idle time, a flaky link) dropped it",
         check="whether any rank ended before; if none did, the network: ping -i 0.2 for minutes, ip -s link",
         source="https://github.com/NVIDIA/nccl/issues/193",
         weight=5,
@@ -57,9 +56,8 @@ SIGNATURES = (
     Signature(
         id="nccl_proxy",
         kind=Kind.SECONDARY,
-        pattern=r"Proxy Call to rank \d{1,6} failed|\[Proxy Service.{0,40}\].{0,40}(?:Failed to execute|Accept failed)"
-        r"|\[Service thread\] Accept "
-        r"failed|Socket recv failed while polling|Proxy thread error",
+        pattern=r"Proxy Call to rank \d{1,6} failed|\[Proxy Service.{0,40}\].{0,40}(?:Failed to execute"
+        r"|Accept failed)|\[Service thread\] Accept failed|Socket recv failed while polling|Proxy thread error",
         literals=(
             "Proxy Call to rank",
             "[Proxy Service",
@@ -94,11 +92,9 @@ SIGNATURES = (
         pattern=r"unhandled system error|ncclSystemError",
         literals=("unhandled system error", "ncclSystemError"),
         example="RuntimeError: NCCL error in: ../torch/lib/c10d/ProcessGroupNCCL.cpp:825, unhandled system error, "
-        "NCCL version "
-        "2.7.8",
+        "NCCL version 2.7.8",
         cause="a system call inside NCCL failed, mostly a connection between the hosts: NCCL chose an interface that "
-        "the peers "
-        "cannot reach, or a firewall is in between; this line does not say which",
+        "the peers cannot reach, or a firewall is in between; this line does not say which",
         not_this="no diagnosis by itself: it is NCCL's return code 2",
         check="the line 'NCCL WARN' above it: without NCCL_DEBUG=WARN it is missing",
         try_this="NCCL_DEBUG=INFO and once more: the lines 'NET/Socket : Using' and 'NCCL WARN' tell",
@@ -149,10 +145,10 @@ SIGNATURES = (
     Signature(
         id="nccl_async_error",
         kind=Kind.SECONDARY,
-        pattern=r"Some NCCL operations have failed or timed out|To avoid data inconsistency, we are taking the entire "
-        r"process down"
-        r"|NCCL watchdog thread terminated with exception|NCCL communicator was aborted|NCCL communicator encountered "
-        r"error",
+        pattern=r"Some NCCL operations have failed or timed out"
+        r"|To avoid data inconsistency, we are taking the entire process down"
+        r"|NCCL watchdog thread terminated with exception|NCCL communicator was aborted"
+        r"|NCCL communicator encountered error",
         literals=(
             "Some NCCL operations have failed",
             "To avoid data inconsistency",
@@ -161,8 +157,7 @@ SIGNATURES = (
             "NCCL communicator encountered error",
         ),
         example="[E ProcessGroupNCCL.cpp:455] Some NCCL operations have failed or timed out. Due to the asynchronous "
-        "nature of "
-        "CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.",
+        "nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.",
         cause="a collective failed or timed out; this line does not say why",
         check="the errors of all ranks before it",
         confirms="NCCL_DEBUG=INFO; NCCL_IB_DISABLE=1 where the hosts have InfiniBand or RoCE devices that are not in "
@@ -177,11 +172,9 @@ SIGNATURES = (
         pattern=r"collective operation timeout: WorkNCCL\((?:SeqNum|OpId|SeqNumb)=[0-5],",
         literals=("collective operation timeout",),
         example="[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, "
-        "NumelIn=1, "
-        "NumelOut=1, Timeout(ms)=600000) ran for 600054 milliseconds before timing out.",
+        "NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600054 milliseconds before timing out.",
         cause="already the first collectives did not come about: the GPUs of a host cannot copy to each other (PCIe "
-        "ACS, IOMMU), "
-        "the network passes small packets only (MTU), or a rank never came",
+        "ACS, IOMMU), the network passes small packets only (MTU), or a rank never came",
         check="which ranks have no such line; ddp-orch preflight --deep",
         try_this="one host alone, then two, with NCCL_P2P_DISABLE=1, then with NCCL_IB_DISABLE=1",
         confirms="NCCL_P2P_DISABLE=1 (ACS, IOMMU), NCCL_IB_DISABLE=1 (RDMA, GID), ping -M do -s 8972 PEER (MTU)",
@@ -192,10 +185,10 @@ SIGNATURES = (
     Signature(
         id="collective_timeout",
         kind=Kind.SECONDARY,
-        pattern=r"collective operation timeout: WorkNCCL|[Ww]atchdog caught collective|ran for \d{1,12} milliseconds b"
-        r"efore timing "
-        r"out|timed out in blocking wait|Timed out waiting \d{1,12} ?ms for (?:recv|send) operation to complete|Applic"
-        r"ation timeout caused pair closure",
+        pattern=r"collective operation timeout: WorkNCCL|[Ww]atchdog caught collective"
+        r"|ran for \d{1,12} milliseconds before timing out|timed out in blocking wait"
+        r"|Timed out waiting \d{1,12} ?ms for (?:recv|send) operation to complete"
+        r"|Application timeout caused pair closure",
         literals=(
             "collective operation timeout",
             "atchdog caught collective",
@@ -207,8 +200,7 @@ SIGNATURES = (
         example="[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=456, OpType=ALLREDUCE, "
         "Timeout(ms)=600000)",
         cause="after collectives that worked, a rank did not come to the next one: it has fewer batches than the "
-        "others, does "
-        "something else meanwhile (evaluation, a checkpoint), swallowed an exception, or is gone",
+        "others, does something else meanwhile (evaluation, a checkpoint), swallowed an exception, or is gone",
         not_this="the ranks that say so waited; the one that does not say so, or with the lowest number, is the one "
         "to look at",
         check="len(loader) and the last lines of each rank; the rank with the lowest SeqNum",
@@ -221,8 +213,8 @@ SIGNATURES = (
     Signature(
         id="watchdog_stuck",
         kind=Kind.SECONDARY,
-        pattern=r"[Hh]eartbeat monitor timed out|ProcessGroupNCCL's watchdog got stuck|terminated by the heartbeat mon"
-        r"itor",
+        pattern=r"[Hh]eartbeat monitor timed out|ProcessGroupNCCL's watchdog got stuck"
+        r"|terminated by the heartbeat monitor",
         literals=("eartbeat monitor timed out", "watchdog got stuck", "by the heartbeat monitor"),
         example="[PG 0 Rank 3] ProcessGroupNCCL's watchdog got stuck for 600 seconds without making progress",
         cause="a rank waited in a collective or in CUDA without progress until torch ended it",
@@ -233,12 +225,11 @@ SIGNATURES = (
     Signature(
         id="store_gone",
         kind=Kind.SECONDARY,
-        pattern=r"Failed to check the .should dump. flag|recvValue failed on|sendBytes failed on|recvVector failed on|"
-        r"TCPStore.{0,160}"
-        r"(?:Broken pipe|Connection reset|shut down too early)|Failed to recv, got 0 bytes|Broken pipe.{0,80}TCPStore"
-        r"|DistNetworkError: (?:Connection reset by peer|Broken pipe|failed to recv)|store->get\('0'\) got error|possi"
-        r"ble application crash on "
-        r"rank 0|Stop_waiting response is expected|^RuntimeError: (?:Connection reset by peer|Broken pipe)",
+        pattern=r"Failed to check the .should dump. flag|recvValue failed on|sendBytes failed on|recvVector failed on"
+        r"|TCPStore.{0,160}(?:Broken pipe|Connection reset|shut down too early)|Failed to recv, got 0 bytes"
+        r"|Broken pipe.{0,80}TCPStore|DistNetworkError: (?:Connection reset by peer|Broken pipe|failed to recv)"
+        r"|store->get\('0'\) got error|possible application crash on rank 0|Stop_waiting response is expected"
+        r"|^RuntimeError: (?:Connection reset by peer|Broken pipe)",
         literals=(
             "Failed to check the",
             "recvValue failed on",
@@ -262,9 +253,9 @@ SIGNATURES = (
     Signature(
         id="peer_never_came",
         kind=Kind.SECONDARY,
-        pattern=r"wait timeout after \d{1,9} ?ms, keys: /\S{0,80}default_pg|Timed out after .{0,40}waiting for .{0,40}"
-        r"key|wait timeout "
-        r"after .{0,160}(?:cpu//|cuda//|worker)|Socket Timeout|store[ -]based barrier.{0,160}worker_count=\d{1,6}",
+        pattern=r"wait timeout after \d{1,9} ?ms, keys: /\S{0,80}default_pg"
+        r"|Timed out after .{0,40}waiting for .{0,40}key|wait timeout after .{0,160}(?:cpu//|cuda//|worker)"
+        r"|Socket Timeout|store[ -]based barrier.{0,160}worker_count=\d{1,6}",
         literals=("wait timeout after", "Timed out after", "Socket Timeout", "based barrier"),
         example="torch.distributed.DistStoreError: wait timeout after 1800000ms, keys: /default_pg/0//cpu//0/1",
         cause="a rank waited for another's word in the store, which did not come: that rank never started or ended "
@@ -275,13 +266,11 @@ SIGNATURES = (
     Signature(
         id="sibling_was_ended",
         kind=Kind.SECONDARY,
-        pattern=r"closing signal SIG(?:TERM|INT|KILL)|exitcode\s{0,4}: -15\b|Signal 15 \(SIGTERM\)|Signals\.SIGTERM|go"
-        r"t signal: 15\b"
-        r"|Received (?:15|SIGTERM) death signal",
+        pattern=r"closing signal SIG(?:TERM|INT|KILL)|exitcode\s{0,4}: -15\b|Signal 15 \(SIGTERM\)|Signals\.SIGTERM"
+        r"|got signal: 15\b|Received (?:15|SIGTERM) death signal",
         literals=("closing signal SIG", "exitcode", "(SIGTERM)", "Signals.SIGTERM", "got signal:", "death signal"),
         example="W1103 12:00:01.000000 4711 torch/distributed/elastic/multiprocessing/api.py:900] Sending process "
-        "4712 closing "
-        "signal SIGTERM",
+        "4712 closing signal SIGTERM",
         cause="torchrun ended this rank because another one had failed, or was told to stop",
         check="the other ranks' first errors; other hosts",
         weight=1,
@@ -289,8 +278,8 @@ SIGNATURES = (
     Signature(
         id="exit_barrier",
         kind=Kind.SECONDARY,
-        pattern=r"waiting on exit barrier|_exit_barrier|Error waiting on exit barrier|failed to pass.{0,20}exit barrie"
-        r"r",
+        pattern=r"waiting on exit barrier|_exit_barrier|Error waiting on exit barrier"
+        r"|failed to pass.{0,20}exit barrier",
         literals=("exit barrier", "_exit_barrier"),
         example="E1103 12:00:01.000000 4711 torch/distributed/elastic/agent/server/api.py:950] Error waiting on exit "
         "barrier.",
@@ -303,8 +292,7 @@ SIGNATURES = (
         pattern=r"failed to send a keep-alive heartbeat to the rendezvous|failed to shutdown the rendezvous",
         literals=("keep-alive heartbeat to the rendezvous", "failed to shutdown the rendezvous"),
         example="The node 'node-a_4711_0' has failed to send a keep-alive heartbeat to the rendezvous 'none' due to "
-        "an error of type "
-        "RendezvousConnectionError.",
+        "an error of type RendezvousConnectionError.",
         cause="the host that holds the rendezvous is gone: it crashed or its torchrun ended first",
         check="the first error on the host of the rendezvous, and whether it is up: uptime",
         source="https://github.com/pytorch/pytorch/issues/76287",
@@ -325,10 +313,9 @@ SIGNATURES = (
     Signature(
         id="worker_failed",
         kind=Kind.SECONDARY,
-        pattern=r"worker group FAILED|ChildFailedError|failed \(exitcode: 1\)|exitcode\s{0,4}: (?:1|-6)\b|Signal 6 \(S"
-        r"IGABRT\)"
-        r"|(?:SpawnException|ProcessRaisedException|ProcessExitedException)|returned non-zero exit status|return code "
-        r"= [1-9]\d{0,2}\b|sigkill_handler\] Killing subprocess",
+        pattern=r"worker group FAILED|ChildFailedError|failed \(exitcode: 1\)|exitcode\s{0,4}: (?:1|-6)\b"
+        r"|Signal 6 \(SIGABRT\)|(?:SpawnException|ProcessRaisedException|ProcessExitedException)"
+        r"|returned non-zero exit status|return code = [1-9]\d{0,2}\b|sigkill_handler\] Killing subprocess",
         literals=(
             "worker group FAILED",
             "ChildFailedError",
@@ -352,13 +339,11 @@ SIGNATURES = (
     Signature(
         id="ddp_peer_died",
         kind=Kind.SECONDARY,
-        pattern=r"DDP expects same model across all ranks, but Rank \d{1,6} has \d{1,9} params, while rank (?P<rank>"
-        r"\d{1,6}) has "
-        r"inconsistent 0 params",
+        pattern=r"DDP expects same model across all ranks, but Rank \d{1,6} has \d{1,9} params, while rank "
+        r"(?P<rank>\d{1,6}) has inconsistent 0 params",
         literals=("DDP expects same model",),
         example="RuntimeError: DDP expects same model across all ranks, but Rank 0 has 382 params, while rank 1 has "
-        "inconsistent 0 "
-        "params.",
+        "inconsistent 0 params.",
         cause="rank {rank} ended while DDP was being set up (0 parameters: it never came)",
         check="the first error of rank {rank}",
         source="https://github.com/yifan123/flow_grpo/issues/245",
@@ -367,9 +352,9 @@ SIGNATURES = (
     Signature(
         id="loader_worker_gone",
         kind=Kind.SECONDARY,
-        pattern=r"DataLoader worker \(pid.{1,60}\) (?:exited unexpectedly|is killed by signal: (?:Terminated|Aborted|I"
-        r"nterrupt))",
-        literals=("DataLoader worker (pid",),
+        pattern=r"DataLoader worker (?:\(pid.{1,60}\) )?(?:exited unexpectedly|is killed by signal: (?:Terminated"
+        r"|Aborted|Interrupt))",
+        literals=("DataLoader worker",),
         example="RuntimeError: DataLoader worker (pid(s) 4713, 4714) exited unexpectedly",
         cause="a data loader worker ended without a word",
         check="the lines before it; num_workers=0 shows its exception; journalctl -k for the OOM killer",
@@ -406,12 +391,10 @@ SILENT_HANG = Signature(
     literals=(),
     example="",
     cause="the run stood still without a word. At its start: GPUs of one host that cannot copy to each other (PCIe "
-    "ACS, IOMMU, "
-    "a driver), or a network that only small packets pass (MTU, GID). Later: ranks with unequal work",
+    "ACS, IOMMU, a driver), or a network that only small packets pass (MTU, GID). Later: ranks with unequal work",
     check="ddp-orch stacks while it hangs; how far each rank came",
     try_this="one host alone, then two, with each of the variables below",
     confirms="NCCL_P2P_DISABLE=1 (ACS, IOMMU, driver), NCCL_IB_DISABLE=1 (RDMA), NCCL_IB_GID_INDEX=3 (GID), ping -M "
-    "do -s 8972 PEER "
-    "(MTU)",
+    "do -s 8972 PEER (MTU)",
     source=NCCL_TROUBLE,
 )

@@ -40,7 +40,7 @@ class Signature:
         confirms: what would prove it, for what leaves no words of its own.
         check_before: preflight's check that sees it before a run, or "".
         known_for: versions that word it so; "" where all do.
-        source: where it is described, or "measured".
+        source: where it is described; "measured" where the project saw it; "" where the words speak for themselves.
         weight: more is more specific; decides between primaries of one log.
         suspects: preflight's checks any of which would explain this line; a finding of one makes it the cause.
         warned: also a line that is only a warning of Python's counts, as a contributing one: the failure comes later.
@@ -59,7 +59,7 @@ class Signature:
     confirms: str = ""
     check_before: str = ""
     known_for: str = ""
-    source: str = "measured"
+    source: str = ""
     weight: int = 0
     suspects: tuple[str, ...] = ()
     warned: bool = False

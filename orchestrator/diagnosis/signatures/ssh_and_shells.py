@@ -10,9 +10,8 @@ SIGNATURES = (
     Signature(
         id="host_answers.login",
         kind=Kind.PRIMARY,
-        pattern=r"Permission denied \((?:publickey|password|gssapi|keyboard|hostbased)[\w,-]{0,80}\)|Too many authenti"
-        r"cation "
-        r"failures|No supported authentication methods available",
+        pattern=r"Permission denied \((?:publickey|password|gssapi|keyboard|hostbased)[\w,-]{0,80}\)"
+        r"|Too many authentication failures|No supported authentication methods available",
         literals=("Permission denied (", "Too many authentication failures", "No supported authentication methods"),
         example="me@node-b: Permission denied (publickey,password).",
         cause="the SSH login was refused: no key that this account accepts, or another user name",
@@ -25,9 +24,8 @@ SIGNATURES = (
     Signature(
         id="host_answers.host_key",
         kind=Kind.PRIMARY,
-        pattern=r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED|No \w{1,20} host key is known fo"
-        r"r (?P<host>\S"
-        r"{1,100})",
+        pattern=r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED"
+        r"|No \w{1,20} host key is known for (?P<host>\S{1,100})",
         literals=("Host key verification failed", "REMOTE HOST IDENTIFICATION", "host key is known for"),
         example="Host key verification failed.",
         cause="the host's SSH key is unknown here, or has changed",
@@ -40,13 +38,11 @@ SIGNATURES = (
     Signature(
         id="host_answers",
         kind=Kind.PRIMARY,
-        pattern=r"ssh: connect to host (?P<peer>\S{1,100}) port \d{1,5}: (?P<error>[\w ]{1,60})|ssh: Could not resolve"
-        r" hostname "
-        r"(?P<name>[^\s:]{1,100})|kex_exchange_identification: |ssh_exchange_identification: |Connection (?:closed|res"
-        r"et|timed out) "
-        r"by (?:remote host )?\S{1,60} port \d{1,5}\s{0,2}(?:\[preauth\])?$|host=(?P<peer2>\S{1,100}) was not reachabl"
-        r"e via ssh|Command 'ssh .{0,200}"
-        r"non-zero exit status 255",
+        pattern=r"ssh: connect to host (?P<peer>\S{1,100}) port \d{1,5}: (?P<error>[\w ]{1,60})"
+        r"|ssh: Could not resolve hostname (?P<name>[^\s:]{1,100})|kex_exchange_identification: "
+        r"|ssh_exchange_identification: |Connection (?:closed|reset"
+        r"|timed out) by (?:remote host )?\S{1,60} port \d{1,5}\s{0,2}(?:\[preauth\])?$"
+        r"|host=(?P<peer2>\S{1,100}) was not reachable via ssh|Command 'ssh .{0,200}non-zero exit status 255",
         literals=(
             "ssh: connect to host",
             "ssh: Could not resolve hostname",
@@ -77,8 +73,8 @@ SIGNATURES = (
     Signature(
         id="ssh_connection_lost",
         kind=Kind.CONTRIBUTING,
-        pattern=r"client_loop: send disconnect|Timeout, server \S{1,100} not responding|packet_write_wait: Connection "
-        r"to",
+        pattern=r"client_loop: send disconnect|Timeout, server \S{1,100} not responding"
+        r"|packet_write_wait: Connection to",
         literals=("client_loop: send disconnect", " not responding", "packet_write_wait"),
         example="client_loop: send disconnect: Broken pipe",
         cause="an SSH connection broke off while the run was at work: the network, or the host is gone",
@@ -90,12 +86,10 @@ SIGNATURES = (
     Signature(
         id="interpreter_starts",
         kind=Kind.PRIMARY,
-        pattern=r"(?P<command>torchrun|python[\d.]{0,5}|conda|\S{0,200}/bin/python[\d.]{0,5}|\S{0,200}/bin/torchrun): "
-        r"(?:command )?"
-        r"not found|(?:env|exec|nohup|setsid|failed to execute|execvp?|xargs|timeout)[: ].{0,200}(?:python|torchrun).{"
-        r"0,40}No such file"
-        r"|(?P<path>\S{1,200}/bin/(?:python[\d.]{0,5}|torchrun)): No such file or directory|bad interpreter: |\$'\\r':"
-        r" command not found"
+        pattern=r"(?P<command>torchrun|python[\d.]{0,5}|conda|\S{0,200}/bin/python[\d.]{0,5}"
+        r"|\S{0,200}/bin/torchrun): (?:command )?not found|(?:env|exec|nohup|setsid|failed to execute|execvp?|xargs"
+        r"|timeout)[: ].{0,200}(?:python|torchrun).{0,40}No such file|(?P<path>\S{1,200}/bin/(?:python[\d.]{0,5}"
+        r"|torchrun)): No such file or directory|bad interpreter: |\$'\\r': command not found"
         r"|No such file or directory: '\S{0,200}/bin/python",
         literals=(": command not found", ": not found", "No such file or directory", "bad interpreter:"),
         example="bash: line 1: torchrun: command not found",
@@ -120,8 +114,8 @@ SIGNATURES = (
     Signature(
         id="slurm_step_failed",
         kind=Kind.SECONDARY,
-        pattern=r"srun: error: .{0,120}(?:Exited with exit code|Terminated|Killed)|slurmstepd: error: \*\*\* STEP .{0,"
-        r"80}CANCELLED",
+        pattern=r"srun: error: .{0,120}(?:Exited with exit code|Terminated|Killed)"
+        r"|slurmstepd: error: \*\*\* STEP .{0,80}CANCELLED",
         literals=("srun: error:", "slurmstepd: error:"),
         example="srun: error: node-a: task 3: Exited with exit code 1",
         cause="Slurm tells that a task ended, and not why",

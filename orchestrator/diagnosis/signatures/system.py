@@ -8,10 +8,9 @@ SIGNATURES = (
     Signature(
         id="memory",
         kind=Kind.PRIMARY,
-        pattern=r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d{1,9}) \((?P<name>[^)]{1,40})\)|oom-kill:|Memory cgr"
-        r"oup out of "
-        r"memory|oom_reaper: reaped|Detected \d{1,5} oom[-_]kill|OOMKilled|oom-killer|Some of (?:your|the step) .{0,40"
-        r"}(?:oom|out-of-memory)",
+        pattern=r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d{1,9}) \((?P<name>[^)]{1,40})\)|oom-kill:"
+        r"|Memory cgroup out of memory|oom_reaper: reaped|Detected \d{1,5} oom[-_]kill|OOMKilled|oom-killer"
+        r"|Some of (?:your|the step) .{0,40}(?:oom|out-of-memory)",
         literals=(
             "ut of memory: Kill",
             "oom-kill",
@@ -32,13 +31,11 @@ SIGNATURES = (
     Signature(
         id="memory.not_given",
         kind=Kind.PRIMARY,
-        pattern=r"^(?:\w{1,40}\.){0,4}MemoryError\b|std::bad_alloc|DefaultCPUAllocator: (?:can't|not enough)|\[Errno 1"
-        r"2\] Cannot "
-        r"allocate memory|ArrayMemoryError",
+        pattern=r"^(?:\w{1,40}\.){0,4}MemoryError\b|std::bad_alloc|DefaultCPUAllocator: (?:can't|not enough)"
+        r"|\[Errno 12\] Cannot allocate memory|ArrayMemoryError",
         literals=("MemoryError", "std::bad_alloc", "DefaultCPUAllocator", "[Errno 12]"),
         example="RuntimeError: [enforce fail at alloc_cpu.cpp:75] . DefaultCPUAllocator: can't allocate memory: you "
-        "tried to "
-        "allocate 17179869184 bytes. Error code 12 (Cannot allocate memory)",
+        "tried to allocate 17179869184 bytes. Error code 12 (Cannot allocate memory)",
         cause="the host gave no more memory to a process",
         check="free -h; ulimit -v; the cgroup's memory.max",
         try_this="smaller batches, fewer data loader workers",
@@ -48,9 +45,8 @@ SIGNATURES = (
     Signature(
         id="room",
         kind=Kind.PRIMARY,
-        pattern=r"^(?!.{0,300}(?:/dev/shm|posix_fallocate)).{0,400}(?:No space left on device|ENOSPC|\[Errno 28\])|fil"
-        r"e write failed"
-        r"|PytorchStreamWriter failed writing file|unexpected pos \d{1,15} vs \d{1,15}",
+        pattern=r"^(?!.{0,300}(?:/dev/shm|posix_fallocate)).{0,400}(?:No space left on device|ENOSPC|\[Errno 28\])"
+        r"|file write failed|PytorchStreamWriter failed writing file|unexpected pos \d{1,15} vs \d{1,15}",
         literals=(
             "No space left on device",
             "ENOSPC",
@@ -81,9 +77,8 @@ SIGNATURES = (
     Signature(
         id="room.shared_memory_loader",
         kind=Kind.PRIMARY,
-        pattern=r"insufficient shared memory|unable to (?:open|write|allocate|mmap|resize) .{0,40}(?:shared memory|fil"
-        r"e </torch_)|"
-        r"shm_open.{0,60}(?:No space|Permission denied)|unable to mmap \d{1,15} bytes from file",
+        pattern=r"insufficient shared memory|unable to (?:open|write|allocate|mmap|resize) .{0,40}(?:shared memory"
+        r"|file </torch_)|shm_open.{0,60}(?:No space|Permission denied)|unable to mmap \d{1,15} bytes from file",
         literals=(
             "insufficient shared memory",
             "unable to open",
@@ -116,11 +111,11 @@ SIGNATURES = (
     Signature(
         id="limits.processes",
         kind=Kind.PRIMARY,
-        pattern=r"can't start new thread|pthread_create.{0,80}(?:Resource temporarily unavailable|failed)|fork: (?:ret"
-        r"ry: )?Resource "
-        r"temporarily|BlockingIOError: \[Errno 11\] Resource|Thread creation failed|std::system_error.{0,60}Resource t"
-        r"emporarily",
+        pattern=r"can't start new thread|pthread_create.{0,80}(?:Resource temporarily unavailable|failed)"
+        r"|fork: (?:retry: )?Resource temporarily|BlockingIOError: \[Errno 11\] Resource|Thread creation failed"
+        r"|std::system_error.{0,60}Resource temporarily|what\(\): {1,4}Resource temporarily",
         literals=(
+            "what():",
             "can't start new thread",
             "pthread_create",
             "Resource temporarily unavailable",
@@ -149,9 +144,9 @@ SIGNATURES = (
     Signature(
         id="file_system.broken",
         kind=Kind.PRIMARY,
-        pattern=r"Stale (?:NFS )?file handle|\[Errno 116\]|\[Errno 5\] Input/output error|blk_update_request: I/O erro"
-        r"r|EXT4-fs error|"
-        r"XFS .{0,80}[Cc]orruption|\[Errno (?:107|121)\]|I/O error, dev \w{1,20}",
+        pattern=r"Stale (?:NFS )?file handle|\[Errno 116\]|\[Errno 5\] Input/output error"
+        r"|blk_update_request: I/O error|EXT4-fs error|XFS .{0,80}[Cc]orruption|\[Errno (?:107|121)\]"
+        r"|I/O error, dev \w{1,20}",
         literals=(
             "tale file handle",
             "tale NFS file handle",
