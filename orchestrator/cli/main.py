@@ -21,6 +21,7 @@ VERBS = {
     "logs": "Show the log of a run, of all ranks or of some.",
     "ps": "Show what runs on the hosts, of whom, and how far it is.",
     "stacks": "Show what every rank is doing, and who waits for whom.",
+    "explain": "Name the cause of a failure, from log files.",
     "manifest": "Show what exactly a run started: commands, variables, versions, code.",
     "wait": "Wait until a run has ended, and exit as it did.",
     "stop": "End a run, or all, on all hosts, and prove that nothing is left.",

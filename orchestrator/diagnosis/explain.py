@@ -33,6 +33,7 @@ _PASSES_ON = {
     "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SystemExit", "RendezvousError",
 }  # fmt: skip
 _MOST_OTHERS = 12
+_GAP = "\x00"  # stands where a line does not say what a sentence would
 _DEFAULTS = {"peer": "the other host", "interface": "an interface", "file": "a file", "rank": "another rank"}
 
 
@@ -242,9 +243,8 @@ def _filled(text: str, sighting: Sighting, addresses: Mapping[str, str]) -> str:
     values = {**_DEFAULTS, **{name: harmless(value) for name, value in sighting.groups.items()}}
     peer = values["peer"].strip("[]")
     values["peer"] = f"{addresses[peer]} ({peer})" if peer in addresses else peer
-    filled = re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], ""), text)
-    filled = re.sub(r" ?\( ?\)| ?: (?=$)", "", filled)
-    return re.sub(r" {2,}", " ", filled).replace(" :", ":").replace(" ,", ",").strip()
+    filled = re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], _GAP), text)
+    return re.sub(rf" ?\({_GAP}\)| ?[:=] ?{_GAP}| ?{_GAP}", "", filled)
 
 
 def _stranger(sighting: Sighting, addresses: Mapping[str, str]) -> Sighting:

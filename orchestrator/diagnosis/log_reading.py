@@ -183,7 +183,7 @@ class _OneLog:
         scan.follow = 0
         for number, raw in scan.candidates(self._source.stream):
             self._line(number, raw)
-            if self._tracebacks.is_open():
+            if self._tracebacks.is_open(number):
                 scan.follow = max(scan.follow, 1)
 
     def _line(self, number: int, raw: bytes) -> None:
@@ -192,7 +192,7 @@ class _OneLog:
             self._looks.clear()
         looks = self._looks.setdefault(shape, _Looks())
         looks.count += 1
-        if looks.count > MOST_LOOKS and not self._tracebacks.is_open():
+        if looks.count > MOST_LOOKS and not self._tracebacks.is_open(number):
             for one in looks.matched:
                 one.count, one.last_line = one.count + 1, number
             return
@@ -202,6 +202,8 @@ class _OneLog:
         self._box(rest)
         speaker = (label.rank, label.local_rank, label.host)
         ended = self._tracebacks.add(speaker, number, rest)
+        if self._tracebacks.is_code(speaker, rest):
+            return
         innocent = is_innocent(text)
         asked = [one for one in signatures if not innocent or one.warned or one.kind is not Kind.PRIMARY]
         matched = [found for one in asked if (found := self._matched(one, number, text, rest, label))]

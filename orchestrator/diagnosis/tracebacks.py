@@ -43,9 +43,15 @@ class TracebackReader:
     _open: dict[object, _Open] = field(default_factory=dict)
     _ended: dict[object, int] = field(default_factory=dict)
 
-    def is_open(self) -> bool:
-        """Tell whether a traceback goes on."""
+    def is_open(self, number: int) -> bool:
+        """Tell whether a traceback goes on at a line; one that was cut off is forgotten."""
+        if self._open:
+            self._open = {who: one for who, one in self._open.items() if number - one.began <= MAX_LINES}
         return bool(self._open)
+
+    def is_code(self, speaker: object, text: str) -> bool:
+        """Tell whether a line only shows code of a traceback: what it quotes did not happen."""
+        return speaker in self._open and text.startswith(("    ", '  File "'))
 
     def add(self, speaker: object, number: int, text: str) -> tuple[Raised, bool] | None:
         """Take a line.
@@ -68,9 +74,6 @@ class TracebackReader:
             if own or not traceback.is_own:
                 traceback.where = f"{frame['path'].rpartition('/')[2]}:{frame['line']}"
                 traceback.is_own = own
-            return None
-        if number - traceback.began > MAX_LINES:
-            del self._open[speaker]
             return None
         found = None if text[0] in " \t|+^~" else _EXCEPTION.match(text)
         if found is None:

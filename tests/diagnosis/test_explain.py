@@ -246,6 +246,17 @@ def test_torchruns_own_exception_is_no_cause() -> None:
     assert told.trouble == "worker_failed"
 
 
+def test_code_that_a_traceback_shows_did_not_happen() -> None:
+    code = '    raise RuntimeError("CUDA out of memory. Tried to allocate")'
+    told = explain([log(*RAISED[:2], code, "KeyError: 'x'")])
+    assert told.sentence == "the script raised KeyError: 'x' (train.py:12)"
+
+
+def test_a_traceback_that_was_cut_off_is_forgotten() -> None:
+    told = explain([log(*[f"[rank3]: {line}" for line in RAISED[:-1]], *["[rank0]: epoch"] * 5000, "[rank3]: Done: 3")])
+    assert told.sure is Sure.NOTHING
+
+
 # --- what is not known ---
 
 

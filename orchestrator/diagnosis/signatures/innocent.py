@@ -24,9 +24,9 @@ INNOCENT = (
     "process group has NOT been destroyed",
     "hostname of the client socket cannot be retrieved",
     "Guessing device ID based on global rank",
-    "using GPU 0 to perform barrier",
-    "using GPU",
     "To disable this warning",
+    "async_io requires the dev libaio",
+    "Unable to find hostfile, will proceed",
     "huggingface/tokenizers: The current process just got forked",
     "wandb: WARNING",
     "find_unused_parameters=True was specified in DDP constructor",
@@ -43,6 +43,5 @@ INNOCENT = (
     "error_file:",
     "Note: Redirects are currently not supported",
     "WARNING:torch.distributed.run:",
-    "torch.distributed.run: [WARNING] \n",
     "*****************************************",
 )
