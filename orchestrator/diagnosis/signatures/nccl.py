@@ -317,6 +317,32 @@ SIGNATURES = (
         weight=18,
     ),
     Signature(
+        id="collective_mismatch.nccl",
+        kind=Kind.PRIMARY,
+        pattern=r"there may be a mismatch in collective sizes",
+        literals=("mismatch in collective sizes",),
+        example="NCCL WARN NET/Socket : peer node-b<40001> message truncated : receiving 4096 bytes instead of 1024. "
+        "If you believe your socket network is in a healthy state, there may be a mismatch in collective sizes or "
+        "environment",
+        cause="the ranks called a collective with tensors of different size, or different ones",
+        check="what differs by rank: shapes, data types, branches on the rank around collectives",
+        confirms="TORCH_DISTRIBUTED_DEBUG=DETAIL",
+        known_for="NCCL 2.1x to 2.30",
+        weight=12,
+    ),
+    Signature(
+        id="devices_differ.nccl",
+        kind=Kind.PRIMARY,
+        pattern=r"allocated on device \d{1,3} mismatchs? with NCCL device",
+        literals=("with NCCL device",),
+        example="NCCL WARN AllReduce : sendbuff allocated on device 0 mismatchs with NCCL device 1",
+        cause="a collective was given a tensor on another GPU than the rank's own",
+        check="torch.cuda.set_device and fixed cuda:0 in the script",
+        try_this="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything else on the GPU",
+        check_before="script_fits",
+        weight=14,
+    ),
+    Signature(
         id="fabric_manager.multicast",
         kind=Kind.PRIMARY,
         pattern=r"Failed to bind NVLink SHARP|error in the Fabric Manager or NVSwitch"
@@ -349,8 +375,7 @@ SIGNATURES = (
     Signature(
         id="peer_to_peer.iommu",
         kind=Kind.CONTRIBUTING,
-        pattern=r"Missing \"iommu=pt\" from kernel command line|Your system is running with IOMMU"
-        r"",
+        pattern=r"Missing \"iommu=pt\" from kernel command line|Your system is running with IOMMU",
         literals=("iommu=pt", "running with IOMMU"),
         example='init.cc:179 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system '
         "instablity or hang!",

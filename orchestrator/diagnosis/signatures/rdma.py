@@ -37,7 +37,8 @@ SIGNATURES = (
     Signature(
         id="rdma_usable.unreachable",
         kind=Kind.PRIMARY,
-        pattern=r"Got completion (?:from peer (?P<peer>[^\s<]{1,80})<\d{1,5}> )?with (?:error|status=) ?12\b",
+        pattern=r"Got completion (?:from peer (?P<peer>[^\s<]{1,80})<\d{1,5}> )?with (?:error|status=) ?"
+        r"(?:\w{1,40}\()?12\b",
         literals=("Got completion",),
         example="transport/net_ib.cc:1120 NCCL WARN NET/IB : Got completion from peer 10.9.8.7<40001> with status=12 "
         "opcode=1 len=0 vendor err 129",
@@ -67,6 +68,22 @@ SIGNATURES = (
         check_before="rdma_usable",
         source="https://www.rdmamojo.com/2013/02/15/ibv_poll_cq/",
         weight=11,
+    ),
+    Signature(
+        id="rdma_usable.mixed",
+        kind=Kind.PRIMARY,
+        pattern=r"Attempted to connect incompatible devices|NICs are not cross-rail connected",
+        literals=("Attempted to connect incompatible devices", "NICs are not cross-rail connected"),
+        example="NCCL WARN NET/IB : Attempted to connect incompatible devices: [0]mlx5_0:1/IB and [0]mlx5_0:1/RoCE. "
+        "Try selecting NICs of only one link type using NCCL_IB_HCA",
+        cause="NCCL paired RDMA devices of two hosts that cannot reach each other: InfiniBand with RoCE, or cards of "
+        "separate networks",
+        check="the lines 'NET/IB : Using' of both hosts; ibv_devinfo",
+        try_this="NCCL_IB_HCA=DEVICE with those of one network on all hosts",
+        confirms="NCCL_IB_HCA",
+        check_before="rdma_usable",
+        known_for="NCCL 2.30",
+        weight=16,
     ),
     Signature(
         id="rdma_usable.refused",

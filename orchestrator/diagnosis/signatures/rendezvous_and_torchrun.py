@@ -428,10 +428,17 @@ SIGNATURES = (
     Signature(
         id="another_count_of_ranks",
         kind=Kind.PRIMARY,
-        pattern=r"mismatch in rank count from procs|rank \(?\d{1,6}\)? should be (?:within|in) the"
+        pattern=r"mismatch in (?:rank count|info) from procs|rank \(?\d{1,6}\)? should be (?:within|in) the"
         r"|Invalid rank \d{1,6}, rank should be|more than once.{0,20}ranks received"
         r"|rank \d{1,6} of \d{1,6} ranks.{0,60}already checked in",
-        literals=("mismatch in rank count", "should be within the", "should be in the", "more than once", "checked in"),
+        literals=(
+            "mismatch in rank count",
+            "mismatch in info from",
+            "should be within the",
+            "should be in the",
+            "more than once",
+            "checked in",
+        ),
         example="bootstrap.cc:231 NCCL WARN Bootstrap Root : mismatch in rank count from procs 4 : 8",
         cause="the processes do not agree on how many they are, or two have one number",
         check="WORLD_SIZE, --nnodes and --nproc-per-node on every host; env | grep -E 'RANK|WORLD|PET_|SLURM_'",

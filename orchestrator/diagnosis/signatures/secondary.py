@@ -42,7 +42,7 @@ SIGNATURES = (
     Signature(
         id="nccl_reset",
         kind=Kind.SECONDARY,
-        pattern=r"Call to (?:recv|send|recvmsg|read|write)(?: from \S{1,80})? (?:failed"
+        pattern=r"Call to (?:recv|send|recvmsg|read|write)(?: (?:from|to) \S{1,80})? (?:failed"
         r"|returned).{0,4}(?:Connection reset by peer|Broken pipe|Connection timed out)"
         r"|socketProgress.{0,80}Connection reset",
         literals=("Call to recv", "Call to send", "Call to read", "Call to write", "socketProgress"),
@@ -57,7 +57,8 @@ SIGNATURES = (
         id="nccl_proxy",
         kind=Kind.SECONDARY,
         pattern=r"Proxy Call to rank \d{1,6} failed|\[Proxy Service.{0,40}\].{0,40}(?:Failed to execute"
-        r"|Accept failed)|\[Service thread\] Accept failed|Socket recv failed while polling|Proxy thread error",
+        r"|Accept failed)|\[Service thread\] Accept failed|Socket recv failed while polling|Proxy thread error"
+        r"|Error encountered progressing operation",
         literals=(
             "Proxy Call to rank",
             "[Proxy Service",
