@@ -156,6 +156,22 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_training(
     assert copies(tmp_path) == originals(module_lab)
 
 
+def test_ctrl_c_stops_the_run_also_while_the_terminal_takes_nothing(
+    module_lab: Lab, project: Path, tmp_path: Path
+) -> None:
+    with start("run", "writes.py", "--", "1", "0", cwd=project, XDG_STATE_HOME=str(tmp_path)) as run:
+        wait_until(lambda: list(tmp_path.glob("ddp-orch/runs/*/logs/rank*.out")), 40)
+        time.sleep(3)
+        os.kill(run.pid, signal.SIGINT)
+        wait_until(lambda: clean(module_lab), 20)
+        assert run.poll() is None
+        out, err = run.communicate(timeout=60)
+    assert run.returncode == 130, err
+    assert "was stopped; 0 processes left on 2 of 2 hosts" in err
+    assert copies(tmp_path) == originals(module_lab), "nothing is lost of what was written until then"
+    assert len(lines_of(out)) == sum(text.count(b"\n") for text in originals(module_lab).values())
+
+
 def test_stacks_fold_equal_ones_and_name_who_is_waited_for(module_lab: Lab, project: Path) -> None:
     run = ddp("run", "--detach", "hangs.py", cwd=project)
     assert run.returncode == 0, run.stderr
