@@ -132,6 +132,12 @@ def test_a_full_disk_is_named_before_what_the_rank_made_of_it() -> None:
     assert silent.says == "the disk is full on node0 (/w): rank 0 ended with exit code 1"
 
 
+def test_a_full_disk_is_named_also_where_no_rank_could_say_how_it_ended() -> None:
+    lost = host(0, end(0, 1, 100.0), state="stopped")
+    for full in (host(1, disk_full="/w"), host(1, disk_full="/w", agent_exit=1)):
+        assert cause_of(lost, full, words={0: CLOSED}).says == "the disk is full on node1 (/w)"
+
+
 def stack(rank: int, state: str, *calls: str) -> RankStack:
     return RankStack(
         rank, f"node{rank}", state, 0.0, "Thread 0x1 (most recent call first):\n  " + "\n  ".join(calls), ""
