@@ -176,9 +176,8 @@ class Attempt:
         if grace_s > 0:
             self._ask_to_end()
         while time.monotonic() < deadline and self.processes():
-            if (
-                self._agent_is_idle()
-            ):  # it may be deep in a wait for the ranks of other hosts, where no signal reaches it
+            if self._agent_is_idle():
+                # It may be deep in a wait for the ranks of other hosts, where no signal reaches it.
                 send_signal([self.agent_pid], signal.SIGTERM)
                 deadline = min(deadline, time.monotonic() + LEFT_S)
             got = signal.sigtimedwait([signal.SIGCHLD, signal.SIGTERM, signal.SIGINT], 0.1)
