@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _FOLLOWS = re.compile(
     r"Connection (?:closed|reset) by (?:remote )?peer"
     r"|Broken pipe"
-    r"|recvValue failed"
+    r"|recvValue failed|sendBytes failed|recvBytes failed"
+    r"|Dist(?:Network|Store)Error"
+    r"|[Ff]ailed to recv, got 0 bytes|Connection was likely closed"
     r"|wait timeout after \d+ ?ms, keys:"
     r"|ncclRemoteError"
     r"|Connection refused, remote="

@@ -102,6 +102,17 @@ def test_torchrun_or_a_supervisor_that_was_killed_is_named() -> None:
     assert supervisor.says == "the supervisor on node1 was ended by SIGKILL"
 
 
+def test_a_store_that_went_with_its_host_is_no_cause() -> None:
+    gone = error("DistNetworkError", "Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server "
+                 "shutdown or crash?", 100.0)  # fmt: skip
+    killed = host(0, cause="its supervisor was ended by SIGKILL")
+    assert (
+        cause_of(killed, host(1, end(1, 1, 100.0, error=gone))).says == "the supervisor on node0 was ended by SIGKILL"
+    )
+    alone = cause_of(host(0, state="stopped"), host(1, end(1, 1, 100.0, error=gone)))
+    assert alone.says.startswith("rank 1 on node1 raised DistNetworkError"), "where nothing else is known"
+
+
 def test_the_oom_killer_is_named_whichever_process_it_chose() -> None:
     lost = host(0, end(0, 1, 100.0), state="stopped")
     agent = cause_of(lost, host(1, agent_exit=-9, oom_kills=1), words={0: CLOSED})
