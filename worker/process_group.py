@@ -80,7 +80,9 @@ def process_group(settings: Settings) -> Iterator[Place]:
         if rank == 0:
             alone = "" if grouped else " (no torchrun: one process, no process group)"
             print(f"training on {world_size} x {device_type} with {backend}{alone}", flush=True)
-        yield Place(rank, local_rank, world_size, device, grouped)
+        place = Place(rank, local_rank, world_size, device, grouped)
+        yield place
+        place.barrier()  # gloo may abort one that leaves while another is still in their last collective
     finally:
         if grouped:
             dist.destroy_process_group()

@@ -37,7 +37,7 @@ class RunScreen:
         """Prepare to show.
 
         Args:
-            with_talk: also show steps and states, on standard error; `logs` shows lines alone.
+            with_talk: also show steps and states, on standard error; `logs` shows lines, and gaps in them, alone.
             with_agents: also show torchrun's own lines as they come. When a rank fails they are long and say less than
                 the rank did; when none did, the last word quotes them.
         """
@@ -51,6 +51,8 @@ class RunScreen:
         if isinstance(event, LogLine):
             if event.rank != AGENT or self._with_agents:
                 self._line(event)
+        elif isinstance(event, LogGap):
+            say(_told(event))
         elif not self._with_talk:
             return
         elif isinstance(event, Step):
@@ -60,7 +62,7 @@ class RunScreen:
             self._settings.setdefault(event.settings, []).append(event.host)
         elif isinstance(event, HostChanged):
             self._host(event.state)
-        elif isinstance(event, ConnectionLost | LogGap | CopyFailed | Stopping):
+        elif isinstance(event, ConnectionLost | CopyFailed | Stopping):
             say(_told(event))
         else:
             from orchestrator.cli.preparation_screen import show_preparation

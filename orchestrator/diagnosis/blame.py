@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _FOLLOWS = re.compile(
     r"Connection (?:closed|reset) by (?:remote )?peer"
     r"|Broken pipe"
-    r"|recvValue failed"
+    r"|recvValue failed|sendBytes failed|recvBytes failed"
+    r"|Dist(?:Network|Store)Error"
+    r"|[Ff]ailed to recv, got 0 bytes|Connection was likely closed"
     r"|wait timeout after \d+ ?ms, keys:"
     r"|ncclRemoteError"
     r"|Connection refused, remote="
@@ -120,6 +122,8 @@ def _of_the_host(state: HostState, errors: Mapping[tuple[str, int], Sequence[str
     if said:
         return [(_HOST, 0.0, Cause(state.host, AGENT, said))]
     failed_ranks = any(end.exit_code and not end.ended_by_us for end in state.ends)
+    if state.disk_full and not failed_ranks:  # there may have been no room for what became of them
+        return [(_HOST, 0.0, Cause(state.host, AGENT, f"the disk is full on {state.host} ({state.disk_full})", words))]
     if state.agent_exit and not failed_ranks and state.state == "failed":
         kind, said = _of_the_agent(state, words)
         return [(kind, 0.0, Cause(state.host, AGENT, said, words))]

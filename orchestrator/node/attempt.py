@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 PORT_FREE_S = 5.0  # for the port of the attempt before
 NEVER_S = "86400"
+LEFT_S = 0.5  # for what is left when a host's ranks have ended
 AGENT_IDLE_S = 0.4  # torchrun looks at its ranks ten times a second, and then says what became of them
 LIBC = ctypes.CDLL(None)
 
@@ -44,7 +45,6 @@ class Attempt:
         self.number, self.members, self.resume = number, members, resume
         self.agent_pid = 0
         self.agent_exit: Optional[int] = None
-        self._agent_asked = False  # to end
         self._idle_since = 0.0  # no rank of it lives
 
     @property
@@ -176,12 +176,15 @@ class Attempt:
         if grace_s > 0:
             self._ask_to_end()
         while time.monotonic() < deadline and self.processes():
-            self._ask_idle_agent_to_end()
+            if self._agent_is_idle():
+                # It may be deep in a wait for the ranks of other hosts, where no signal reaches it.
+                send_signal([self.agent_pid], signal.SIGTERM)
+                deadline = min(deadline, time.monotonic() + LEFT_S)
             got = signal.sigtimedwait([signal.SIGCHLD, signal.SIGTERM, signal.SIGINT], 0.1)
             self.look()
             meanwhile()
             if self.agent_exit is not None:  # torchrun has waited for its workers; what is left was not meant to end
-                deadline = min(deadline, time.monotonic() + 0.5)
+                deadline = min(deadline, time.monotonic() + LEFT_S)
             if got is not None and got.si_signo != signal.SIGCHLD:
                 newer = read_json(self.path("stop.json"))
                 deadline = min(deadline, time.monotonic() + float(newer.get("grace_s", 0)))
@@ -191,21 +194,17 @@ class Attempt:
 
     def _ask_to_end(self) -> None:
         """Send TERM to every rank, past torchrun, which would kill them after a time of its own."""
-        self._agent_asked = False
         if self._all_have_started():
             send_signal(self._alive(), signal.SIGTERM)
         else:  # torchrun is still on its way
-            self._agent_asked = True
             send_signal([self.agent_pid], signal.SIGTERM)
 
-    def _ask_idle_agent_to_end(self) -> None:
-        """Send TERM to torchrun once its ranks have ended: it may wait five minutes for those of other hosts."""
-        if self._agent_asked or self.agent_exit is not None or not self._all_have_started() or self._alive():
-            return
+    def _agent_is_idle(self) -> bool:
+        """Tell whether torchrun is still there a moment after its ranks have ended."""
+        if self.agent_exit is not None or not self._all_have_started() or self._alive():
+            return False
         self._idle_since = self._idle_since or time.monotonic()
-        if time.monotonic() - self._idle_since > AGENT_IDLE_S:
-            self._agent_asked = True
-            send_signal([self.agent_pid], signal.SIGTERM)
+        return time.monotonic() - self._idle_since > AGENT_IDLE_S
 
     def _all_have_started(self) -> bool:
         nproc = next(int(host["nproc"]) for host in self.order["hosts"] if host["name"] == self.order["host"])

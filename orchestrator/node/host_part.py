@@ -18,6 +18,7 @@ from orchestrator.node import agreement, checkpoints, log_limit, stacks
 from orchestrator.node.attempt import Attempt
 from orchestrator.node.early_end import EarlyEnd
 from orchestrator.node.evidence import Evidence
+from orchestrator.node.reserve import RESERVES, give_room
 from orchestrator.node.run_processes import start_of
 from orchestrator.node.whole_files import read_json, write_whole
 
@@ -99,10 +100,11 @@ class HostPart:
     def note(self, **changes: Any) -> None:
         """Write a change of state down; on a full disk, with the room that was kept for it."""
         self.state.update(changes)
-        for _ in range(2):
+        for room in RESERVES[: 2 if self.state["state"] in agreement.FINAL else 1]:
             if self._write("state.json", self.state):
-                break
-            give_room(self.run_dir)
+                return
+            give_room(self.run_dir, room)
+        self._write("state.json", self.state)
 
     def word(self) -> Dict[str, Any]:
         """Return what the others have to know of this host: short, since a datagram holds it."""
@@ -132,7 +134,7 @@ class HostPart:
         if time.monotonic() - self.looked_at > 1:
             self.looked_at = time.monotonic()
             if self.evidence.disk_is_full():
-                give_room(self.run_dir)
+                give_room(self.run_dir, RESERVES[0])
             self._look_at_logs()
 
     def _write(self, name: str, value: Any) -> bool:
@@ -368,16 +370,8 @@ class HostPart:
         stop = self.state.get("stop") or ({} if self.fail or end is WELL else end)
         state = "succeeded" if end is WELL else "failed" if self.fail else "stopped"
         self.note(state=state, stop=stop or None, gave_up=gave_up, waits_for="", ended_at=time.time())
-        give_room(self.run_dir)
+        give_room(self.run_dir, *RESERVES)
         self.beats.last_words(self.word())
-
-
-def give_room(run_dir: str) -> None:
-    """Give up the room that was kept on the disk."""
-    try:
-        os.unlink(os.path.join(run_dir, "reserve"))
-    except OSError:
-        pass  # it was given up before
 
 
 def age_s(path: str) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -80,7 +81,9 @@ def by_py_spy(pid: int) -> Any:
         return "", "py-spy: %s" % error
     if done.returncode:
         return "", "py-spy: %s" % (done.stderr.strip().splitlines() or ["no word"])[-1]
-    return done.stdout, "py-spy"
+    threads = re.split(r"^(?=Thread )", done.stdout, flags=re.MULTILINE)[1:]  # before the first are its own words
+    threads.sort(key=lambda text: not text.startswith("Thread %d " % pid) and '"MainThread"' not in text.split("\n")[0])
+    return "\n\n".join(text.strip() for text in threads), "py-spy"
 
 
 def by_file(path: str, size: int) -> str:

@@ -17,7 +17,8 @@ import time
 from orchestrator.node.agreement import FINAL
 from orchestrator.node.evidence import Evidence
 from orchestrator.node.heartbeat import Heartbeats
-from orchestrator.node.host_part import HostPart, give_room
+from orchestrator.node.host_part import HostPart
+from orchestrator.node.reserve import RESERVES, give_room, keep_room
 from orchestrator.node.run_processes import exit_code, kill_all
 from orchestrator.node.whole_files import read_json, write_whole
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from typing import Any, Dict
 
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36  # <linux/prctl.h>
-RESERVE_BYTES = 64 * 1024  # kept on the disk, to be given up for the last state when it is full
 LIBC = ctypes.CDLL(None)
 
 
@@ -62,7 +62,7 @@ def guard(run_dir: str, order: Dict[str, Any]) -> None:
             fail = {"what": "its supervisor %s" % how, "at": time.time()}
             state.update(state="failed", fail=fail, cause="its supervisor %s" % how, left_over=left,
                          evidence=evidence.found(), ended_at=time.time())  # fmt: skip
-            give_room(run_dir)
+            give_room(run_dir, *RESERVES)
             try:
                 write_whole(os.path.join(run_dir, "state.json"), state)
             except OSError:
@@ -77,8 +77,7 @@ def main() -> None:
     """Be the guard and the supervisor."""
     os.umask(0o077)
     run_dir, order = sys.argv[1], json.loads(sys.stdin.buffer.readline())
-    with open(os.path.join(run_dir, "reserve"), "wb") as stream:
-        os.posix_fallocate(stream.fileno(), 0, RESERVE_BYTES)
+    keep_room(run_dir)
     guard(run_dir, order)
 
 

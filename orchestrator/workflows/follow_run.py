@@ -149,8 +149,9 @@ class RunFollower:
 
         It does so also while a terminal that takes nothing holds up this thread.
         """
-        if threading.current_thread() is not threading.main_thread():
-            yield  # Ctrl-C is another's
+        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # started in the background, or by nohup
+        if ignored or threading.current_thread() is not threading.main_thread():
+            yield
             return
         heard, pressed = os.pipe()
         times = 0

@@ -102,6 +102,17 @@ def test_torchrun_or_a_supervisor_that_was_killed_is_named() -> None:
     assert supervisor.says == "the supervisor on node1 was ended by SIGKILL"
 
 
+def test_a_store_that_went_with_its_host_is_no_cause() -> None:
+    gone = error("DistNetworkError", "Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server "
+                 "shutdown or crash?", 100.0)  # fmt: skip
+    killed = host(0, cause="its supervisor was ended by SIGKILL")
+    assert (
+        cause_of(killed, host(1, end(1, 1, 100.0, error=gone))).says == "the supervisor on node0 was ended by SIGKILL"
+    )
+    alone = cause_of(host(0, state="stopped"), host(1, end(1, 1, 100.0, error=gone)))
+    assert alone.says.startswith("rank 1 on node1 raised DistNetworkError"), "where nothing else is known"
+
+
 def test_the_oom_killer_is_named_whichever_process_it_chose() -> None:
     lost = host(0, end(0, 1, 100.0), state="stopped")
     agent = cause_of(lost, host(1, agent_exit=-9, oom_kills=1), words={0: CLOSED})
@@ -130,6 +141,12 @@ def test_a_full_disk_is_named_before_what_the_rank_made_of_it() -> None:
     assert cause_of(host(0, end(0, 1, 100.0, error=told))).says.startswith("the disk is full on node0: rank 0 raised")
     silent = cause_of(host(0, end(0, 1, 100.0), disk_full="/w"))
     assert silent.says == "the disk is full on node0 (/w): rank 0 ended with exit code 1"
+
+
+def test_a_full_disk_is_named_also_where_no_rank_could_say_how_it_ended() -> None:
+    lost = host(0, end(0, 1, 100.0), state="stopped")
+    for full in (host(1, disk_full="/w"), host(1, disk_full="/w", agent_exit=1)):
+        assert cause_of(lost, full, words={0: CLOSED}).says == "the disk is full on node1 (/w)"
 
 
 def stack(rank: int, state: str, *calls: str) -> RankStack:

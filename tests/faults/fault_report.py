@@ -74,7 +74,8 @@ def table(results: Results, others: Mapping[str, Results]) -> str:
     head = ["what goes wrong", "when", "the run", "others clean", "hit host clean", "left", "lines lost", *OTHERS]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for fault in FAULTS:
-        done = [body for body in results.by_key.values() if body["row"].split("@")[0] == fault.name]
+        rows = [f"{fault.name}@{moment}" for moment in fault.moments]
+        done = [body for body in results.by_key.values() if body["row"] in rows]
         if done:
             cells = _cells(fault, done) + [_other(others.get(name), fault.name) for name in OTHERS]
             lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")

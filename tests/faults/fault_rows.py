@@ -119,7 +119,7 @@ FAULTS = (
     Fault("power-first", "the power of the first host goes", ("collective", "before", "init", *ALL[3:]), cause=SILENT,
           victim=0, others_within_s=AFTER_SILENCE_S, silent=True, any_victim=False),
     # --- what runs out, and what is taken ---
-    Fault("disk-host", "a host's disk is full", ("checkpoint", "before", "init", "collective", "outside", "end"),
+    Fault("disk-host", "a host's disk is full", ("checkpoint", "before", "init", "collective", "outside"),
           cause=r"the disk is full on {host}"),
     Fault("disk-controller", "the controller's disk is full", ("before", "outside"), exit_code=SUCCEEDS,
           any_victim=False),

@@ -48,10 +48,10 @@ def wait_until(condition: Callable[[], object], limit_s: float = 60) -> None:
 
 
 def processes(lab: Lab) -> dict[str, list[str]]:
-    """Return what runs on each host beside sshd and what belongs to it."""
+    """Return what runs on each host beside sshd and what belongs to it; nothing where there is no power."""
     found = {}
-    for name in lab.hosts:
-        text = lab.run(name, "ps", "-eo", "args", check=False)
+    for name, state in lab.status().items():
+        text = lab.run(name, "ps", "-eo", "args", check=False) if state["power"] == "on" else ""
         found[name] = [line for line in text.splitlines() if belongs_to_a_run(line)]
     return found
 

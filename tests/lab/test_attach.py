@@ -78,8 +78,9 @@ def copies(state: Path) -> dict[str, bytes]:
 
 
 def originals(lab: Lab) -> dict[str, bytes]:
-    """Return the same, as the hosts have it."""
-    return {path.name: path.read_bytes() for host in lab.hosts for path in run_folder(lab, host).glob("logs/rank*")}
+    """Return the same, as the hosts have it; of an empty file there is no copy."""
+    there = [path for host in lab.hosts for path in run_folder(lab, host).glob("logs/rank*")]
+    return {path.name: text for path in there if (text := path.read_bytes())}
 
 
 def lines_of(out: str) -> Counter[str]:
@@ -87,7 +88,8 @@ def lines_of(out: str) -> Counter[str]:
 
 
 def state_of(lab: Lab, host: str) -> dict[str, object]:
-    return dict(json.loads((run_folder(lab, host) / "state.json").read_text()))
+    path = run_folder(lab, host) / "state.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {"state": "not yet"}
 
 
 def test_a_million_lines_come_whole_through_five_reconnects(module_lab: Lab, project: Path, tmp_path: Path) -> None:
@@ -154,6 +156,22 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_training(
         reader.join()
     assert len(lines_of(out)) == 4 * LINES
     assert copies(tmp_path) == originals(module_lab)
+
+
+def test_ctrl_c_stops_the_run_also_while_the_terminal_takes_nothing(
+    module_lab: Lab, project: Path, tmp_path: Path
+) -> None:
+    with start("run", "writes.py", "--", "1", "0", cwd=project, XDG_STATE_HOME=str(tmp_path)) as run:
+        wait_until(lambda: list(tmp_path.glob("ddp-orch/runs/*/logs/rank*.out")), 40)
+        time.sleep(3)
+        os.kill(run.pid, signal.SIGINT)
+        wait_until(lambda: clean(module_lab), 20)
+        assert run.poll() is None
+        out, err = run.communicate(timeout=60)
+    assert run.returncode == 130, err
+    assert "was stopped; 0 processes left on 2 of 2 hosts" in err
+    assert copies(tmp_path) == originals(module_lab), "nothing is lost of what was written until then"
+    assert len(lines_of(out)) == sum(text.count(b"\n") for text in originals(module_lab).values())
 
 
 def test_stacks_fold_equal_ones_and_name_who_is_waited_for(module_lab: Lab, project: Path) -> None:
