@@ -148,9 +148,9 @@ class Attempt:
                 found.setdefault(rank, {}).update({"error": facts} if kind == "error.json" and facts else facts)
         return {rank: facts for rank, facts in found.items() if "rank" in facts}
 
-    def failure(self) -> Dict[str, Any]:
+    def failure(self, ranks: Dict[str, Dict[str, Any]]) -> Dict[str, Any]:
         """Return what failed first here, for the others: {"what", "at"}, with "rank" where it was one; or {}."""
-        ended = [rank for rank in self.ranks().values() if rank.get("exit_code")]
+        ended = [rank for rank in ranks.values() if rank.get("exit_code")]
         if ended:
             first = min(ended, key=lambda rank: float((rank.get("error") or {}).get("at", rank["ended_at"])))
             error = first.get("error") or {}
@@ -194,22 +194,20 @@ class Attempt:
 
     def _ask_to_end(self) -> None:
         """Send TERM to every rank, past torchrun, which would kill them after a time of its own."""
-        if self._all_have_started():
-            send_signal(self._alive(), signal.SIGTERM)
-        else:  # torchrun is still on its way
-            send_signal([self.agent_pid], signal.SIGTERM)
+        alive = self._alive()
+        send_signal([self.agent_pid] if alive is None else alive, signal.SIGTERM)
 
     def _agent_is_idle(self) -> bool:
         """Tell whether torchrun is still there a moment after its ranks have ended."""
-        if self.agent_exit is not None or not self._all_have_started() or self._alive():
+        if self.agent_exit is not None or self._alive() != []:
             return False
         self._idle_since = self._idle_since or time.monotonic()
         return time.monotonic() - self._idle_since > AGENT_IDLE_S
 
-    def _all_have_started(self) -> bool:
-        nproc = next(int(host["nproc"]) for host in self.order["hosts"] if host["name"] == self.order["host"])
-        return len(self.ranks()) == nproc
-
-    def _alive(self) -> List[int]:
+    def _alive(self) -> Optional[List[int]]:
+        """Return the pids of the ranks that live; None while torchrun is still on its way to start them."""
         ranks = self.ranks().values()
+        nproc = next(int(host["nproc"]) for host in self.order["hosts"] if host["name"] == self.order["host"])
+        if len(ranks) != nproc:
+            return None
         return [int(rank["entry_pid"]) for rank in ranks if is_same(rank["entry_pid"], rank["entry_start"])]

@@ -65,7 +65,7 @@ class HostPart:
         self.failures: List[str] = []
         self.resumed: List[str] = []
         self.plan: Dict[str, Any] = {}
-        self.evidence, self.early = Evidence(run_dir), EarlyEnd(run_dir)
+        self.evidence, self.early, self.ended_well = Evidence(run_dir), EarlyEnd(run_dir), False
         self.ends_at = time.monotonic() + (float(order["timeout_s"]) or float("inf"))
         self.looked_at, self.progress_at = 0.0, time.monotonic()
         self.sizes: Dict[str, int] = {}
@@ -116,7 +116,7 @@ class HostPart:
             "stop": dict(stop, why=str(stop["why"])[:200]) if stop and state != "waiting" else None,
             "fail": self.fail or None,
             "checkpoints": checkpoints.newest(self.attempt.checkpoints) if state == "waiting" else None,
-            "ended": any(rank.get("exit_code") == 0 for rank in self.attempt.ranks().values()),
+            "ended": self.ended_well,
             "idle_s": round(time.monotonic() - self.progress_at, 1),
             "plan": self.plan or None,
         }
@@ -190,18 +190,20 @@ class HostPart:
             asked = self.asked_to_end()
             if asked:
                 return asked
-            self.fail = self.attempt.failure()
+            ranks = self.attempt.ranks()
+            self.ended_well = any(rank.get("exit_code") == 0 for rank in ranks.values())
+            self.fail = self.attempt.failure(ranks)
             if self.fail:
                 return {"kind": "failure", "why": "", "grace_s": agreement.GRACE_AFTER_FAILURE_S}
             if self.attempt.agent_exit is not None:
                 return self.settle()
             self.exchange()
-            end = self.told_to_end() or self.overdue()
+            end = self.told_to_end() or self.overdue(ranks)
             if end:
                 return end
 
-    def overdue(self) -> Optional[End]:
-        """Return why the run is taken for hung, or for too long, or None."""
+    def overdue(self, ranks: Dict[str, Dict[str, Any]]) -> Optional[End]:
+        """Return why the run, with these ranks here, is taken for hung, or for too long, or None."""
         now = time.monotonic()
         if now > self.ends_at:
             why = "the time limit of %g s" % self.order["timeout_s"]
@@ -210,10 +212,10 @@ class HostPart:
         for name in self.others():
             said_s = float(self.beats.said.get(name, {}).get("idle_s", 0))
             idle.append(said_s + min(self.beats.silence_s(name), 1e9))  # one that was never heard cannot tell
-        if self.order["hang_after_s"] and min(idle) > self.order["hang_after_s"] and self.attempt.ranks():
+        if self.order["hang_after_s"] and min(idle) > self.order["hang_after_s"] and ranks:
             return {"kind": "hang", "why": "no rank made progress for %g s" % self.order["hang_after_s"], "grace_s": 0}
         ended = any(self.beats.said[name].get("ended") for name in self.others() if name in self.beats.said)
-        if self.early.holds_up(self.attempt.ranks(), elsewhere=ended):
+        if self.early.holds_up(ranks, elsewhere=ended):
             return {"kind": "hang", "why": "a rank ended before the others met it", "grace_s": 0}
         return None
 
@@ -237,7 +239,8 @@ class HostPart:
 
     def run_attempt(self) -> End:
         """Start torchrun, see it to its end, and leave nothing of it."""
-        self.fail, self.progress_at, self.early = {}, time.monotonic(), EarlyEnd(self.run_dir)
+        self.fail, self.progress_at = {}, time.monotonic()
+        self.early, self.ended_well = EarlyEnd(self.run_dir), False
         try:
             self.attempt.start()
         except OSError as error:
