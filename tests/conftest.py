@@ -15,6 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import ModuleType
 
     from orchestrator.lab import Lab
     from supervised_run import Run
@@ -113,6 +114,20 @@ def make_run(tmp_path: Path) -> Iterator[Callable[[], Run]]:
         yield make
 
 
+@pytest.fixture(scope="session")
+def scoreboard() -> ModuleType:
+    """`scripts/scoreboard`, which is a program and no module."""
+    from importlib.machinery import SourceFileLoader
+    from importlib.util import module_from_spec, spec_from_loader
+
+    loader = SourceFileLoader("scoreboard", str(ROOT / "scripts" / "scoreboard"))
+    spec = spec_from_loader("scoreboard", loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="module")
 def module_lab() -> Iterator[Lab]:
     """Two hosts for the tests of one file, which may break them and have to mend them."""
@@ -123,6 +138,14 @@ def module_lab() -> Iterator[Lab]:
     with contextlib.ExitStack() as stack:
         stack.callback(Lab.down, name)
         yield Lab.up(2, name=name, subnet=_free_subnet())
+
+
+@pytest.fixture(scope="module")
+def light_inventory(module_lab: Lab) -> str:
+    """The text of an inventory of these two hosts, with an interpreter whose torchrun takes no time to load."""
+    from light_torchrun import install
+
+    return re.sub("python: .*", f"python: {install(module_lab)}", module_lab.inventory_path.read_text())
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def explain(
     Returns:
         The cause, or that it is not known; never a line that only follows another failure.
     """
-    reading = read_logs(tuple(sources))
+    reading = read_logs(sources)
     known = dict(addresses or {})
     sightings = [_stranger(one, known) for one in reading.sightings]
     sightings = [one for one in sightings if one.raised is None or one.signature or one.raised.type not in _PASSES_ON]

@@ -16,7 +16,7 @@ from orchestrator.diagnosis.signatures.signature import Kind
 from orchestrator.diagnosis.tracebacks import START, Raised, TracebackReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from orchestrator.diagnosis.signatures.signature import Signature
 
@@ -274,19 +274,8 @@ class _OneLog:
     def _evidence(self, number: int, rest: str, label: Label) -> Evidence:
         in_box = rest.startswith("  ") and self._box_rank is not None
         slot = _SLOT_RANK.search(rest[:200])
-        rank = next(
-            (
-                one
-                for one in (
-                    label.rank,
-                    self._box_rank if in_box else None,
-                    int(slot["rank"]) if slot else None,
-                    self._source.rank,
-                )
-                if one is not None
-            ),
-            None,
-        )
+        said = (label.rank, self._box_rank if in_box else None, int(slot["rank"]) if slot else None, self._source.rank)
+        rank = next((one for one in said if one is not None), None)
         host = label.host or (self._box_host if in_box else "") or self._source.host
         return Evidence(self._source.name, number, harmless(rest), host, rank, 1, number)
 
@@ -296,10 +285,10 @@ def is_innocent(text: str) -> bool:
     return any(words in text for words in INNOCENT)
 
 
-def read_logs(sources: Mapping[str, LogSource] | list[LogSource] | tuple[LogSource, ...]) -> Reading:
+def read_logs(sources: Iterable[LogSource]) -> Reading:
     """Read all logs, one after the other."""
     reading = Reading()
     reader = LogReader(reading)
-    for source in sources.values() if not isinstance(sources, list | tuple) else sources:
+    for source in sources:
         reader.read(source)
     return reading

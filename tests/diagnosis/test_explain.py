@@ -7,8 +7,6 @@ import json
 import re
 import subprocess
 import sys
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -362,16 +360,6 @@ def test_a_cause_is_found_among_all_of_them() -> None:
 
 
 # --- the scoreboard, and the time it takes ---
-
-
-@pytest.fixture(scope="module")
-def scoreboard() -> ModuleType:
-    loader = SourceFileLoader("scoreboard", str(ROOT / "scripts" / "scoreboard"))
-    spec = spec_from_loader("scoreboard", loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    return module
 
 
 def test_enough_public_cases_are_named_afterwards(scoreboard: ModuleType) -> None:

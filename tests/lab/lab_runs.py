@@ -64,8 +64,3 @@ def belongs_to_a_run(args: str) -> bool:
 def clean(lab: Lab) -> bool:
     """Tell whether no process of any run is left on any host."""
     return not any(processes(lab).values())
-
-
-def run_folder(lab: Lab, host: str, run: str = "*") -> Path:
-    """Return a run's folder on a host, as this machine sees the host's disk; by default the newest."""
-    return max((lab.folder / host / "disk" / "root-home" / "ddp-orch" / "runs").glob(f"{run}/{host}"))

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import fault_sight
+import fault_sight as sight
 from fault_injection import cut_ssh
-from lab_runs import clean, ddp, run_folder, start, wait_until
-from light_torchrun import install
+from lab_runs import clean, ddp, start, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,19 +48,12 @@ all_reduce()
 """
 
 
-@pytest.fixture(scope="module")
-def python(module_lab: Lab) -> str:
-    """An interpreter on the hosts with a light torchrun."""
-    return install(module_lab)
-
-
 @pytest.fixture
-def project(module_lab: Lab, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(module_lab: Lab, light_inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two ranks a host, on hosts without earlier runs."""
-    text = re.sub("python: .*", f"python: {python}", module_lab.inventory_path.read_text())
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "inventory.yaml").write_text(re.sub(r"(    address: .*\n)", r"\1    processes: 2\n", text))
+    (folder / "inventory.yaml").write_text(re.sub(r"(    address: .*\n)", r"\1    processes: 2\n", light_inventory))
     monkeypatch.setenv("DDP_ORCH_SSH_CONFIG", str(module_lab.ssh_config_path))
     monkeypatch.setenv("DDP_ORCH_INVENTORY", str(folder / "inventory.yaml"))
     for host in module_lab.hosts:
@@ -79,7 +71,7 @@ def copies(state: Path) -> dict[str, bytes]:
 
 def originals(lab: Lab) -> dict[str, bytes]:
     """Return the same, as the hosts have it; of an empty file there is no copy."""
-    there = [path for host in lab.hosts for path in run_folder(lab, host).glob("logs/rank*")]
+    there = [path for folder in sight.run_folders(lab).values() for path in folder.glob("logs/rank*")]
     return {path.name: text for path in there if (text := path.read_bytes())}
 
 
@@ -88,8 +80,8 @@ def lines_of(out: str) -> Counter[str]:
 
 
 def state_of(lab: Lab, host: str) -> dict[str, object]:
-    path = run_folder(lab, host) / "state.json"
-    return dict(json.loads(path.read_text())) if path.exists() else {"state": "not yet"}
+    folder = sight.run_folders(lab).get(host)
+    return sight.read_json(folder / "state.json") if folder else {}
 
 
 def test_a_million_lines_come_whole_through_five_reconnects(module_lab: Lab, project: Path, tmp_path: Path) -> None:
@@ -99,11 +91,13 @@ def test_a_million_lines_come_whole_through_five_reconnects(module_lab: Lab, pro
         ended = pool.submit(run.communicate)
         wait_until(lambda: list((state / "ddp-orch" / "runs").glob("*/logs/rank*.out")), 40)
         for _ in range(5):
-            there = fault_sight.all_processes(module_lab)
+            there = sight.all_processes(module_lab)
             for host in module_lab.hosts:
                 cut_ssh(module_lab, host, there[host])
             time.sleep(1.8)
-        assert any(state_of(module_lab, host)["state"] == "running" for host in module_lab.hosts), "all cuts were early"
+        assert any(state_of(module_lab, host).get("state") == "running" for host in module_lab.hosts), (
+            "all cuts were early"
+        )
         out, err = ended.result()
     assert run.returncode == 0, err
     assert err.count("no connection") >= 5 * len(module_lab.hosts)
@@ -148,7 +142,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_training(
         said: list[str] = []
         reader = threading.Thread(target=lambda: said.append(run.stderr.read() if run.stderr else ""))
         reader.start()
-        wait_until(lambda: all(state_of(module_lab, host)["state"] == "succeeded" for host in module_lab.hosts), 60)
+        wait_until(lambda: all(state_of(module_lab, host).get("state") == "succeeded" for host in module_lab.hosts), 60)
         assert run.poll() is None, "what it wrote is more than a pipe holds"
         assert run.stdout is not None
         out = run.stdout.read()
@@ -216,8 +210,8 @@ def test_logs_stay_within_their_bounds_and_a_late_reader_is_told_of_the_gap(
     assert done.returncode == 0, done.stderr
     assert ddp("wait", cwd=project).returncode == 0
     time.sleep(1)
-    for host in module_lab.hosts:
-        for path in run_folder(module_lab, host).glob("logs/rank*.out"):
+    for folder in sight.run_folders(module_lab).values():
+        for path in folder.glob("logs/rank*.out"):
             assert path.stat().st_size == LINES * len("rank 0 line 000000\n")
             assert path.stat().st_blocks * 512 < 1.5 * limit + LINES // CHUNKS * 20, "what one second may add"
     late = ddp("logs", "--rank", "3", cwd=project, XDG_STATE_HOME=str(tmp_path / "late"))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lab_runs import clean, processes, run_folder, start, wait_until
+import fault_sight as sight
+from lab_runs import clean, processes, start, wait_until
 from restart_script import documented_script
 from worker_runs import write_idx
 
@@ -50,8 +51,8 @@ def test_who_is_left_goes_on_from_the_checkpoint(lab_two: Lab, tmp_path: Path, v
         out, err = run.communicate(timeout=120)
     assert run.returncode == 0, out + err
     assert "0 processes left on" in err
-    before = losses(run_folder(lab_two, "node43") / "logs" / "rank0.out")
-    after = losses(run_folder(lab_two, left) / "logs" / "rank0.1.out")
+    before = losses(sight.run_folders(lab_two)["node43"] / "logs" / "rank0.out")
+    after = losses(sight.run_folders(lab_two)[left] / "logs" / "rank0.1.out")
     resumed = min(after) - 1
     assert resumed % EVERY == 0
     assert max(before) - EVERY <= resumed <= max(before), "lost work: one checkpoint interval at most"
@@ -72,7 +73,7 @@ def test_a_host_that_is_back_takes_part_again(lab_two: Lab, tmp_path: Path) -> N
         out, err = run.communicate(timeout=150)
     assert run.returncode == 0, out + err
     assert "0 processes left on 2 of 2 hosts" in err
-    before, after = (losses(run_folder(lab_two, "node43") / "logs" / f"rank0{n}.out") for n in ("", ".1"))
+    before, after = (losses(sight.run_folders(lab_two)["node43"] / "logs" / f"rank0{n}.out") for n in ("", ".1"))
     resumed = min(after) - 1
     assert max(before) - EVERY <= resumed <= max(before)
     assert max(after) == LAST
@@ -93,7 +94,7 @@ def test_without_restarts_the_other_host_ends(lab_two: Lab, tmp_path: Path) -> N
         _, err = run.communicate(timeout=60)
     assert run.returncode == 1
     assert "cause: node44 fell silent" in err
-    assert not (run_folder(lab_two, "node43") / "logs" / "rank0.1.out").exists()
+    assert not (sight.run_folders(lab_two)["node43"] / "logs" / "rank0.1.out").exists()
 
 
 def test_the_bundled_workers_loss_goes_on_where_it_was(lab_two: Lab, tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_the_bundled_workers_loss_goes_on_where_it_was(lab_two: Lab, tmp_path: P
         lab_two.kill("node44")
         out, err = run.communicate(timeout=200)
     assert run.returncode == 0, out + err
-    folder = run_folder(lab_two, "node43")
+    folder = sight.run_folders(lab_two)["node43"]
     went_on = re.search(r"goes on from \S+/step-0*(\d+)\.pt", (folder / "logs" / "rank0.1.out").read_text())
     assert went_on
     resumed = int(went_on[1])

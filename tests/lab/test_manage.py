@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab_runs import ddp, start, wait_until
-from light_torchrun import install
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,22 +48,15 @@ os.makedirs(top + "/data/mnist", exist_ok=True)
 """
 
 
-@pytest.fixture(scope="module")
-def python(module_lab: Lab) -> str:
-    """An interpreter on the hosts that has this torchrun."""
-    return install(module_lab)
-
-
 @pytest.fixture
-def project(module_lab: Lab, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(module_lab: Lab, light_inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Scripts, and inventories of two accounts on the same hosts."""
-    text = re.sub("python: .*", f"python: {python}", module_lab.inventory_path.read_text())
     monkeypatch.setenv("DDP_ORCH_SSH_CONFIG", str(module_lab.ssh_config_path))
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "root.yaml").write_text(text)
+    (folder / "root.yaml").write_text(light_inventory)
     monkeypatch.setenv("DDP_ORCH_INVENTORY", str(folder / "root.yaml"))
-    trainer = text.replace("user: root", "user: trainer")
+    trainer = light_inventory.replace("user: root", "user: trainer")
     (folder / "trainer.yaml").write_text(trainer + "rendezvous: {port: 29600}\n")
     (folder / "half.yaml").write_text(trainer + "    port: 1\n")  # the last host does not answer
     (folder / "ticks.py").write_text(TICKS)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,16 +14,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 CASES = ROOT / "tests" / "recorded" / "cases"
 KNOWN = json.loads((CASES / "known.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def scoreboard() -> ModuleType:
-    loader = SourceFileLoader("scoreboard", str(ROOT / "scripts" / "scoreboard"))
-    spec = spec_from_loader("scoreboard", loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("case", KNOWN, ids=lambda case: case["id"])
