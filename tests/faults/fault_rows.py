@@ -19,6 +19,7 @@ AFTER_PORT_S = 15.0  # torchrun asks for the port once it has loaded torch
 AFTER_GOOD_END_S = 10.0
 
 ALL = ("before", "init", "collective", "outside", "checkpoint", "end")
+UNMET = ("before", "init")
 UNFINISHED = ALL[:-1]
 STARTED = ALL[1:]
 START = "start"  # between the check of the hosts and the start of the run
@@ -41,6 +42,7 @@ class Fault:
             has none, since it goes on, or was asked to stop.
         exit_code: of the controller.
         others_within_s: how soon the hosts that were not hit are clean.
+        unmet_within_s: the same, where the ranks have not met yet; None where that makes no difference.
         habits: of the script.
         options: further words for `ddp-orch run`.
         silent: the victim's host cannot be read afterwards, so that its last lines may be lost.
@@ -56,6 +58,7 @@ class Fault:
     cause: str = ""
     exit_code: int = FAILS
     others_within_s: float = AFTER_FAILURE_S
+    unmet_within_s: float | None = None
     habits: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     silent: bool = False
@@ -78,7 +81,7 @@ FAULTS = (
           cause=r"rank {rank} on {host} ended with exit code 3"),
     Fault("exit0", "a rank ends early with exit code 0", ("collective", "before", "init", "outside", "checkpoint"),
           "exit0", cause=r"rank {rank} on {host} ended with exit code 0 while the others were still at work",
-          others_within_s=AFTER_EARLY_END_S),
+          unmet_within_s=AFTER_EARLY_END_S),
     Fault("segfault", "a rank segfaults", ("collective", "before", "init", *ALL[3:]), "segfault", victim=0,
           cause=r"rank {rank} on {host} was ended by SIGSEGV"),
     Fault("killed", "a rank is killed with -9", ("checkpoint", *ALL[:4], "end"), "killed", victim=0,
@@ -160,6 +163,12 @@ class Row:
     def name(self) -> str:
         """What it is called on command lines and in results: `power-other@init`."""
         return f"{self.fault.name}@{self.moment}"
+
+    @property
+    def others_within_s(self) -> float:
+        """How soon the hosts that were not hit are clean."""
+        unmet_s = self.fault.unmet_within_s if self.moment in UNMET else None
+        return self.fault.others_within_s if unmet_s is None else unmet_s
 
     @property
     def details(self) -> str:

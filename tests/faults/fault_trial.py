@@ -479,12 +479,12 @@ class Trial:
             wrong.append(f"{result.lost} lines are lost and {result.doubled} doubled")
         if self.row.moment != START and result.exit_code is not None and not result.written:
             wrong.append("no line was written, so that none could be lost")
-        limit_s = fault.others_within_s * self.slack + 2 * POLL_S  # what the looks themselves may add
+        limit_s = self.row.others_within_s * self.slack + 2 * POLL_S  # what the looks themselves may add
         timed = {"the others were": result.others_s}
         if fault.silent:  # the cut-off host has to end its own part
             timed[f"{self.hit} itself was"] = result.hit_s
         wrong += [
-            f"{who} clean after {seconds} s, not {fault.others_within_s:.0f} s"
+            f"{who} clean after {seconds} s, not {self.row.others_within_s:.0f} s"
             for who, seconds in timed.items()
             if not fault.survives and seconds is not None and seconds > limit_s
         ]

@@ -11,7 +11,7 @@ import pytest
 
 import fault_sight as sight
 from lab_runs import clean, processes, start, wait_until
-from restart_script import documented_script
+from restart_script import documented_script, losses
 from worker_runs import write_idx
 
 if TYPE_CHECKING:
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.lab, pytest.mark.torch]
 LAST, EVERY = 150, 20  # steps, and steps from one checkpoint to the next
 AFTER = 50  # then the power goes
-
-
-def losses(log: Path) -> dict[int, str]:
-    """Return the loss after each step, as rank 0 printed it."""
-    return {int(step): loss for step, loss in re.findall(r"^step (\d+) loss ([\d.]+)$", log.read_text(), re.MULTILINE)}
 
 
 def steps_seen(process: subprocess.Popen[str], at_least: int) -> None:
@@ -51,8 +46,8 @@ def test_who_is_left_goes_on_from_the_checkpoint(lab_two: Lab, tmp_path: Path, v
         out, err = run.communicate(timeout=120)
     assert run.returncode == 0, out + err
     assert "0 processes left on" in err
-    before = losses(sight.run_folders(lab_two)["node43"] / "logs" / "rank0.out")
-    after = losses(sight.run_folders(lab_two)[left] / "logs" / "rank0.1.out")
+    before = losses((sight.run_folders(lab_two)["node43"] / "logs" / "rank0.out").read_text())
+    after = losses((sight.run_folders(lab_two)[left] / "logs" / "rank0.1.out").read_text())
     resumed = min(after) - 1
     assert resumed % EVERY == 0
     assert max(before) - EVERY <= resumed <= max(before), "lost work: one checkpoint interval at most"
@@ -73,7 +68,9 @@ def test_a_host_that_is_back_takes_part_again(lab_two: Lab, tmp_path: Path) -> N
         out, err = run.communicate(timeout=150)
     assert run.returncode == 0, out + err
     assert "0 processes left on 2 of 2 hosts" in err
-    before, after = (losses(sight.run_folders(lab_two)["node43"] / "logs" / f"rank0{n}.out") for n in ("", ".1"))
+    before, after = (
+        losses((sight.run_folders(lab_two)["node43"] / "logs" / f"rank0{n}.out").read_text()) for n in ("", ".1")
+    )
     resumed = min(after) - 1
     assert max(before) - EVERY <= resumed <= max(before)
     assert max(after) == LAST

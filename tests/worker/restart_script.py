@@ -19,3 +19,8 @@ def documented_script(steps: int, every: int) -> str:
         assert script.count(there) == 1, there
         script = script.replace(there, here)
     return str(script)
+
+
+def losses(out: str) -> dict[int, str]:
+    """Return the loss after each step, as rank 0 printed it."""
+    return {int(step): loss for step, loss in re.findall(r"^step (\d+) loss ([\d.]+)$", out, re.MULTILINE)}

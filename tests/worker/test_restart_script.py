@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from restart_script import documented_script
+from restart_script import documented_script, losses
 from worker_runs import children, run, start, wait_for_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.torch
-
-
-def losses(out: str) -> dict[int, str]:
-    return {int(step): loss for step, loss in re.findall(r"^step (\d+) loss ([\d.]+)$", out, re.MULTILINE)}
 
 
 def test_a_training_that_was_asked_to_end_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
